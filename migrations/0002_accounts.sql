@@ -87,7 +87,7 @@ create table login_requests (
   interaction_uid text,
   client_id text,
   -- The description of the request for the application.
-  question jsonb not null,
+  parameters jsonb not null,
   -- Digest of the cookie of the browser that started the sign-in.
   browser_digest bytea not null,
   created_at timestamptz not null default now(),
@@ -99,7 +99,8 @@ create table login_requests (
   verifier_digest bytea unique,
   -- The account that signed in. Null if the application rejected the sign-in.
   account_id uuid references accounts on delete cascade,
-  answer jsonb,
+  -- How the user signed in, or the error.
+  result jsonb,
   used_at timestamptz
 );
 

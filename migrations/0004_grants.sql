@@ -26,9 +26,8 @@ create index grants_of_client on grants (client_id, id) where withdrawn_at is nu
 -- The withdrawal list: access tokens that the API rejects although their signature and expiry are valid. A row is needed until
 -- all access tokens that it covers have expired.
 create table withdrawals (
-  -- The subject of `grant_revision` is `<grant id>:<revision>`. `client` covers tokens without a client epoch.
-  kind text not null check (kind in ('grant', 'token', 'client', 'client_epoch', 'grant_revision')),
-  -- A grant's id, the `jti` of one access token, a client's id, an epoch, or a revision.
+  kind text not null check (kind in ('grant', 'token', 'client_epoch', 'grant_revision')),
+  -- A grant's id, the `jti` of one access token, an epoch, or `<grant id>:<revision>`.
   subject text not null,
   created_at timestamptz not null default clock_timestamp(),
   until timestamptz not null,
@@ -95,7 +94,7 @@ begin
   update grants set withdrawn_at = now(), updated_at = now(), withdrawn_reason = 'client_deleted'
   where client_id = old.id and withdrawn_at is null;
   insert into withdrawals (kind, subject, until)
-  values ('client', old.id, now() + interval '1 hour'), ('client_epoch', old.epoch::text, now() + interval '1 hour')
+  values ('client_epoch', old.epoch::text, now() + interval '1 hour')
   on conflict (kind, subject) do update
     set created_at = clock_timestamp(), until = excluded.until, transaction_id = excluded.transaction_id;
   return null;
@@ -112,7 +111,7 @@ create trigger client_disabled after update of disabled_at on clients
 create function withdraw_tokens_of_client() returns trigger language plpgsql set search_path from current as $$
 begin
   insert into withdrawals (kind, subject, until)
-  values ('client', old.id, now() + interval '1 hour'), ('client_epoch', old.epoch::text, now() + interval '1 hour')
+  values ('client_epoch', old.epoch::text, now() + interval '1 hour')
   on conflict (kind, subject) do update
     set created_at = clock_timestamp(), until = excluded.until, transaction_id = excluded.transaction_id;
   return null;

@@ -44,14 +44,14 @@ create table nodes (
   process text not null,
   alive_until timestamptz not null,
   -- A running node reads the database every second and increments this counter. Other nodes compare the counter with their own
-  -- monotonic clocks, not with the time of day. 0 for a node that does not count.
-  looks bigint not null default 0,
+  -- monotonic clocks, not with the time of day.
+  heartbeats bigint not null default 0,
   -- NUNCIO_NODE_NAME, or null. One running node has each name (src/webhooks/lanes/node_name.ts).
   name text,
   -- The heartbeat counter at which another node found this one silent: a node without a heartbeat for some seconds starts nothing until
   -- it reads the database again. The node is silent while its counter still has this value, so a withdrawal need not wait to observe
   -- it by itself.
-  silent_looks bigint,
+  silent_heartbeats bigint,
   -- The epoch of that observation. After a failover, a counter can have an earlier value again.
   silent_epoch uuid
 );

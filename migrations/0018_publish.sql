@@ -55,7 +55,7 @@ create table intake (
   -- Lower bound of the inbox ids that servers still have to process. `publish` compares it with the newest id.
   first_id bigint not null default 0,
   -- Until this time a server polls the inbox without notifications. Never decreases.
-  looks_until timestamptz not null default '-infinity',
+  polls_until timestamptz not null default '-infinity',
   -- Whether the limit of rejected events is reached.
   is_blocked boolean not null default false
 ) with (fillfactor = 50);
@@ -97,7 +97,7 @@ begin
     end if;
     raise exception 'id must be 1 to 255 visible ASCII characters' using errcode = 'invalid_parameter_value';
   end if;
-  select intake.is_blocked, last_value - first_id, looks_until > clock_timestamp() + interval '900 ms'
+  select intake.is_blocked, last_value - first_id, polls_until > clock_timestamp() + interval '900 ms'
     into is_blocked, waiting, is_polled from intake, inbox_ids;
   if is_blocked or waiting > waiting_max then
     if is_blocked then

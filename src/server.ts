@@ -344,7 +344,7 @@ function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
     db,
     guard,
     scopes,
-    sealer: createSealer(secret, 'account-answers'),
+    sealer: createSealer(secret, 'account-responses'),
     baseUrl: config.baseUrl,
     returnOrigins: returnOriginsOf(platform.accounts),
     signsInAdministrators: platform.accounts.login?.administrators === true,

@@ -58,7 +58,7 @@ export function registerLoginRequests(options: AccountApiOptions): void {
     const found = await requireRequest(db, request.params.id);
     const { account, ...login } = readAcceptance(request.body, found);
     let accountId: string | undefined;
-    const body = await answer(request, found, actor, async (tx) => {
+    const body = await complete(request, found, actor, async (tx) => {
       const known = await findExternal(tx, account.externalId);
       if (known?.is_admin === true && !signsInAdministrators) requireControl(known);
       // The address of an administrator is not the application's to change.
@@ -80,11 +80,11 @@ export function registerLoginRequests(options: AccountApiOptions): void {
     const actor = await machine(request);
     const found = await requireRequest(db, request.params.id);
     const rejection = readRejection(request.body);
-    const body = await answer(request, found, actor, async () => ({ accountId: null, ...rejection }));
+    const body = await complete(request, found, actor, async () => ({ accountId: null, ...rejection }));
     return reply.send(body);
   });
 
-  async function answer(
+  async function complete(
     request: FastifyRequest,
     { interactionUid }: LoginRequest,
     actor: Actor,

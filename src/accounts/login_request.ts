@@ -47,7 +47,7 @@ export async function createLoginRequest(
   const id = newSecret();
   const browserSecret = newSecret();
   const { rows } = await sql`
-    insert into login_requests (digest, interaction_uid, client_id, question, browser_digest, expires_at)
+    insert into login_requests (digest, interaction_uid, client_id, parameters, browser_digest, expires_at)
     select ${digest(id)}, ${interactionUid}, ${clientId}, ${JSON.stringify(parameters)}::jsonb, ${digest(browserSecret)},
       now() + make_interval(secs => ${loginRequestSeconds})
     where (
@@ -75,19 +75,19 @@ export async function findLoginRequest(
   const { rows } = await sql<{
     client_id: string | null;
     interaction_uid: string | null;
-    question: LoginParameters;
+    parameters: LoginParameters;
     created_at: Date;
     expires_at: Date;
     is_answered: boolean;
   }>`
-    select client_id, interaction_uid, question, created_at, expires_at, answered_at is not null as is_answered
+    select client_id, interaction_uid, parameters, created_at, expires_at, answered_at is not null as is_answered
     from login_requests where digest = ${digest(id)} and expires_at > now()`.execute(db);
   const row = rows[0];
   return (
     row && {
       clientId: row.client_id,
       interactionUid: row.interaction_uid,
-      parameters: row.question,
+      parameters: row.parameters,
       createdAt: row.created_at,
       expiresAt: row.expires_at,
       isAnswered: row.is_answered,
@@ -114,13 +114,13 @@ export async function recordLoginResult(
   tx: Transaction,
   id: string,
   answeredBy: string,
-  answer: LoginResult,
+  result: LoginResult,
 ): Promise<string | undefined> {
   const verifier = newSecret();
-  const { accountId, ...rest } = answer;
+  const { accountId, ...rest } = result;
   const { rows } = await sql`
     update login_requests set answered_at = now(), answered_by = ${answeredBy}, verifier_digest = ${digest(verifier)},
-      account_id = ${accountId}, answer = ${JSON.stringify(rest)}::jsonb
+      account_id = ${accountId}, result = ${JSON.stringify(rest)}::jsonb
     where digest = ${digest(id)} and answered_at is null and expires_at > now()
     returning digest`.execute(tx);
   return rows.length > 0 ? verifier : undefined;
@@ -168,7 +168,7 @@ export async function finishLoginRequest(
   const { rows } = await sql<{
     account_id: string | null;
     sign_in_epoch: number | null;
-    answer: Omit<LoginResult, 'accountId'>;
+    result: Omit<LoginResult, 'accountId'>;
   }>`
     update login_requests set used_at = now()
     where digest = ${row.digest} and used_at is null and expires_at > now()
@@ -176,9 +176,9 @@ export async function finishLoginRequest(
       and (account_id is null or exists (
         select from accounts a
         where a.id = account_id and a.disabled_at is null and (not a.is_admin or ${mayBeAdministrator})))
-    returning account_id, answer, (select sign_in_epoch from accounts a where a.id = account_id)`.execute(db);
+    returning account_id, result, (select sign_in_epoch from accounts a where a.id = account_id)`.execute(db);
   const done = rows[0];
   if (done === undefined) return undefined;
-  const { answer, account_id: accountId, sign_in_epoch: signInEpoch } = done;
-  return { ...answer, accountId, signInEpoch } as FinishedLoginRequest;
+  const { result, account_id: accountId, sign_in_epoch: signInEpoch } = done;
+  return { ...result, accountId, signInEpoch } as FinishedLoginRequest;
 }

@@ -42,8 +42,8 @@ async function askTwice(input: PasswordInput, output: NodeJS.WritableStream): Pr
   const nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
   const reader = createInterface({ input, output: nowhere, terminal: true });
   const lines = reader[Symbol.asyncIterator]();
-  const ask = async (question: string): Promise<string> => {
-    output.write(question);
+  const ask = async (prompt: string): Promise<string> => {
+    output.write(prompt);
     const { value, done } = await lines.next();
     output.write('\n');
     if (done === true) throw new CommandError('no password was entered');

@@ -136,8 +136,8 @@ export async function readInboxAge(db: Database): Promise<number> {
 /** Announces that this server polls for the given time. Publishers send no notifications until then. */
 export async function announcePolling(db: Database, milliseconds: number): Promise<void> {
   await sql`
-    update intake set looks_until = clock_timestamp() + ${milliseconds}::float8 * interval '1 ms'
-    where looks_until < clock_timestamp() + ${milliseconds / 2}::float8 * interval '1 ms'`.execute(db);
+    update intake set polls_until = clock_timestamp() + ${milliseconds}::float8 * interval '1 ms'
+    where polls_until < clock_timestamp() + ${milliseconds / 2}::float8 * interval '1 ms'`.execute(db);
 }
 
 /**

@@ -63,17 +63,17 @@ function registerBatches(part: FastifyInstance, options: PublishingOptions): voi
     const batch = readBatch(request.body, catalogue);
     const isList = Array.isArray(request.body);
     const keyed = readIdempotencyKey(request.headers['idempotency-key'], `- ${principal.clientId}`, request);
-    const answer = answerOf(batch, isList);
+    const response = responseOf(batch, isList);
     const [event, ...others] = batch.events as [PublishedEvent, ...PublishedEvent[]];
     if (others.length === 0) {
       const isChosen = batch.chosen.length > 0;
-      const single: SingleEvent = { event, isChosen, keyed, pointer: isList ? '/0' : '', answer };
+      const single: SingleEvent = { event, isChosen, keyed, pointer: isList ? '/0' : '', response };
       return sendResponse(reply, await storeSingle(principal.clientId, single));
     }
     let stored: StoredEvent[] = [];
     const work = async (within: Database | Transaction): Promise<JsonResponse> => {
       stored = await storeEvents(within, batch.events, batch.chosen);
-      return answer;
+      return response;
     };
     const given =
       keyed === undefined
@@ -84,7 +84,7 @@ function registerBatches(part: FastifyInstance, options: PublishingOptions): voi
   });
 }
 
-function answerOf({ events }: Batch, isList: boolean): JsonResponse {
+function responseOf({ events }: Batch, isList: boolean): JsonResponse {
   const ids = events.map(({ id }) => id);
   return { status: 202, headers: {}, body: JSON.stringify(isList ? { ids } : { id: ids[0], ids }) };
 }

@@ -32,7 +32,7 @@ export interface SingleEvent {
   /** JSON pointer of the event in the request body. */
   pointer: string;
   /** The response to send once the event is durable. */
-  answer: JsonResponse;
+  response: JsonResponse;
 }
 
 /** Approximate memory of a waiting request in addition to the event's body, in bytes. */
@@ -89,8 +89,8 @@ async function storeKnown(db: Database | Transaction, singles: readonly SingleEv
     const good = singles.filter(({ event }) => !unknown.has(event.accountId)).map(({ event }) => event);
     const stored = good.length === 0 ? [] : await insertEvents(db, good);
     if (stored !== undefined) {
-      const outcomes = singles.map(({ event, pointer, answer }) =>
-        unknown.has(event.accountId) ? refused(unknownAccount([pointer])) : fulfilled(answer),
+      const outcomes = singles.map(({ event, pointer, response }) =>
+        unknown.has(event.accountId) ? refused(unknownAccount([pointer])) : fulfilled(response),
       );
       return { outcomes, stored };
     }
@@ -101,9 +101,9 @@ async function storeKnown(db: Database | Transaction, singles: readonly SingleEv
 /** Handles requests with keys or chosen ids. Finds repeated and refused ones first, then stores the rest. */
 async function storeGuarded(tx: Transaction, singles: readonly SingleEvent[]): Promise<Stored> {
   const outcomes = new Map<SingleEvent, Outcome>();
-  await answerKeyed(tx, singles, outcomes);
-  const unanswered = eventsOf(singles.filter((single) => !outcomes.has(single)));
-  if (!(await findOwners(tx, unanswered))) await createOwners(tx, unanswered);
+  await respondToKeyed(tx, singles, outcomes);
+  const waiting = eventsOf(singles.filter((single) => !outcomes.has(single)));
+  if (!(await findOwners(tx, waiting))) await createOwners(tx, waiting);
   await refuseUnknown(tx, singles, outcomes);
   const open = singles.filter((single) => !outcomes.has(single));
   const events = open.map(({ event }) => event);
@@ -114,16 +114,16 @@ async function storeGuarded(tx: Transaction, singles: readonly SingleEvent[]): P
   if (stored === undefined) throw accountDeleted();
   const kept: { request: KeyedRequest; response: JsonResponse }[] = [];
   for (const [index, single] of open.entries()) {
-    const { pointer, answer, keyed } = single;
-    outcomes.set(single, reused.has(index) ? refused(reusedId(pointer)) : fulfilled(answer));
-    if (keyed !== undefined && !reused.has(index)) kept.push({ request: keyed, response: answer });
+    const { pointer, response, keyed } = single;
+    outcomes.set(single, reused.has(index) ? refused(reusedId(pointer)) : fulfilled(response));
+    if (keyed !== undefined && !reused.has(index)) kept.push({ request: keyed, response });
   }
   if (kept.length > 0) await storeResponses(tx, kept);
   return { outcomes: singles.map((single) => outcomes.get(single) as Outcome), stored };
 }
 
 /** Repeats the first response, or refuses, for requests whose key was used before. */
-async function answerKeyed(
+async function respondToKeyed(
   tx: Transaction,
   singles: readonly SingleEvent[],
   outcomes: Map<SingleEvent, Outcome>,
@@ -137,9 +137,9 @@ async function answerKeyed(
     requests.map(({ keyed }) => keyed),
   );
   for (const [index, { single }] of requests.entries()) {
-    const answer = found[index];
-    if (answer instanceof Problem) outcomes.set(single, refused(answer));
-    else if (answer !== undefined) outcomes.set(single, fulfilled(answer));
+    const response = found[index];
+    if (response instanceof Problem) outcomes.set(single, refused(response));
+    else if (response !== undefined) outcomes.set(single, fulfilled(response));
   }
 }
 

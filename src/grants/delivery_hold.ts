@@ -125,11 +125,11 @@ async function requestHold(
  * the silence is newer than the hold, and what the node reads after its heartbeat includes the hold.
  */
 const isRecordedSilent = sql<boolean>`
-  coalesce(silent_looks = looks and silent_epoch = current_epoch(), false)`;
+  coalesce(silent_heartbeats = heartbeats and silent_epoch = current_epoch(), false)`;
 
 interface NodeHeartbeats {
   id: string;
-  /** The node's heartbeat counter; 0 for nodes of earlier versions, which have none. */
+  /** The node's heartbeat counter. */
   heartbeats: string;
 }
 
@@ -149,17 +149,16 @@ async function waitForAcknowledgements(
   const askedAt = performance.now();
   for (let pauseMs = pollMs.min; ; pauseMs = Math.min(2 * pauseMs, pollMs.max)) {
     const { rows } = await sql<NodeHeartbeats>`
-      select id, looks as heartbeats from nodes
-      -- Other nodes delete a dead node's row within seconds. Rows of earlier versions expire.
-      where (looks > 0 or alive_until > now()) and not ${isRecordedSilent}
+      select id, heartbeats from nodes
+      -- Other nodes delete a dead node's row within seconds.
+      where not ${isRecordedSilent}
         and not exists (select from delivery_hold_acknowledgements a where a.hold = ${id} and a.node = nodes.id)`.execute(
       db,
     );
     const unacknowledged = rows.filter((node) => silent.get(node.id) !== node.heartbeats);
     const waitedMs = performance.now() - askedAt;
     if (unacknowledged.length === 0 || waitedMs >= silentNodeAfterMs) return [];
-    const isCounting = unacknowledged.every(({ heartbeats }) => heartbeats !== '0');
-    if (isFirstTry && isCounting && waitedMs >= firstTryMs) return unacknowledged;
+    if (isFirstTry && waitedMs >= firstTryMs) return unacknowledged;
     await sleep(pauseMs);
   }
 }
@@ -172,7 +171,7 @@ async function findSilentNodes(db: Database, nodes: readonly NodeHeartbeats[]): 
   let left = [...nodes];
   for (;;) {
     const { rows } = await sql<NodeHeartbeats & { is_silent: boolean }>`
-      select id, looks as heartbeats, ${isRecordedSilent} as is_silent
+      select id, heartbeats, ${isRecordedSilent} as is_silent
       from nodes where id = any(${left.map(({ id }) => id)}::bigint[])`.execute(db);
     const found = new Map(rows.map((row) => [row.id, row]));
     left = left.filter((node) => found.get(node.id)?.heartbeats === node.heartbeats);

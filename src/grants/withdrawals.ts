@@ -23,9 +23,8 @@ export interface Withdrawable {
   readonly grantId: string | null;
   /** How often the grant had been narrowed when the token was issued. */
   readonly grantRevision: number;
-  readonly clientId: string;
-  /** The client's epoch when the token was issued; null for tokens of versions without epochs. */
-  readonly clientEpoch: string | null;
+  /** The client's epoch when the token was issued. */
+  readonly clientEpoch: string;
 }
 
 /**
@@ -33,11 +32,11 @@ export interface Withdrawable {
  * the node that issued it may be wrong.
  */
 export function withdrawalKeys(token: Withdrawable): string[] {
-  const { tokenId, grantId, grantRevision, clientId, clientEpoch } = token;
+  const { tokenId, grantId, grantRevision, clientEpoch } = token;
   return [
     `token:${tokenId}`,
     ...(grantId === null ? [] : [`grant:${grantId}`, `grant_revision:${grantId}:${grantRevision}`]),
-    clientEpoch === null ? `client:${clientId}` : `client_epoch:${clientEpoch}`,
+    `client_epoch:${clientEpoch}`,
   ];
 }
 

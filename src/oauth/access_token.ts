@@ -27,8 +27,8 @@ export interface AccessTokenClaims {
   readonly scopes: ReadonlySet<string>;
   /** The resources that the token is for: the server's own API, or resource servers elsewhere (RFC 8707). */
   readonly audience: readonly string[];
-  /** The client's epoch at issuance; null for tokens of versions without epochs. */
-  readonly clientEpoch: string | null;
+  /** The client's epoch at issuance. */
+  readonly clientEpoch: string;
   /** Seconds since the epoch. */
   readonly issuedAt: number;
   readonly expiresAt: number;
@@ -104,7 +104,7 @@ export class AccessTokenVerifier {
         typ: 'at+jwt',
         issuer: this.#issuer,
         algorithms: [...accessTokenAlgorithms],
-        requiredClaims: ['aud', 'exp', 'iat', 'sub', 'client_id', 'jti'],
+        requiredClaims: ['aud', 'exp', 'iat', 'sub', 'client_id', 'client_epoch', 'jti'],
       });
       return toClaims(payload);
     } catch (error) {
@@ -135,7 +135,7 @@ function toClaims(payload: JWTPayload): AccessTokenClaims {
     accountId: grantId === null ? null : (sub as string),
     externalId: typeof external_id === 'string' ? external_id : null,
     clientId: String(client_id),
-    clientEpoch: typeof client_epoch === 'string' ? client_epoch : null,
+    clientEpoch: String(client_epoch),
     grantId,
     grantRevision: typeof grant_revision === 'number' ? grant_revision : 0,
     scopes: new Set(typeof scope === 'string' ? scope.split(' ') : []),

@@ -36,7 +36,7 @@ export function createInteractionSubmitter(baseUrl: string, provider: () => Prov
     const resultId = digest(secret).toString('base64url');
     const returnTo = await provider().interactionResult(request.raw, reply.raw, {
       ...result,
-      answer: resultId,
+      resultId,
       // Set on every result: oidc-provider merges a result with the previous one.
       acted: request.method === 'POST',
     });
@@ -46,13 +46,13 @@ export function createInteractionSubmitter(baseUrl: string, provider: () => Prov
 }
 
 function cookieName(resultId: string, isSecure: boolean): string {
-  return `${isSecure ? '__Host-' : ''}nuncio_answer_${resultId.slice(0, nameLength)}`;
+  return `${isSecure ? '__Host-' : ''}nuncio_result_${resultId.slice(0, nameLength)}`;
 }
 
 /** The part of oidc-provider's `Interaction` model that is used here. */
 interface ProviderInteraction {
-  /** `answer` is the digest of the secret in the browser's cookie. */
-  result?: { answer?: unknown };
+  /** The digest of the secret in the browser's cookie. */
+  result?: { resultId?: unknown };
   destroy: () => Promise<void>;
 }
 
@@ -97,7 +97,7 @@ export function useInteractionBinding({ Interaction }: Provider, baseUrl: string
 }
 
 function resultIdOf(interaction: ProviderInteraction | undefined): string | undefined {
-  const resultId = interaction?.result?.answer;
+  const resultId = interaction?.result?.resultId;
   return typeof resultId === 'string' && toDigest(resultId).length === 32 ? resultId : undefined;
 }
 

@@ -183,7 +183,7 @@ function toMetadata(client: Client, settings: OAuthSettings): Record<string, unk
   const isOff = (type: string) =>
     (type === 'password' && !settings.password) ||
     (type === 'implicit' && !settings.implicit) ||
-    // RFC 6749 section 4.4: confidential clients only. Earlier versions allowed other registrations.
+    // RFC 6749 section 4.4: confidential clients only.
     (type === 'client_credentials' && client.authMethod === 'none');
   const grantTypes = client.grantTypes.filter((type) => !isOff(type));
   const hasSecret = client.authMethod.startsWith('client_secret_');

@@ -37,7 +37,7 @@ export type Introspected = Readonly<Record<string, unknown>> | undefined;
  */
 export type Introspect = (token: string, digest: string, isSigned: boolean) => Promise<Introspected>;
 
-interface Answer {
+interface CachedResponse {
   response: Promise<Introspected>;
   requestedAt: number;
 }
@@ -50,10 +50,10 @@ interface Answer {
  */
 export function createIntrospection(options: IntrospectionOptions): Introspect {
   const cacheMs = options.cacheSeconds * 1_000;
-  /** The last answer for each token that was active. An old one still says that the issuer knows the token. */
-  const active = new LRUCache<string, Answer>({ max: rememberedMax });
+  /** The last response for each token that was active. An old one still says that the issuer knows the token. */
+  const active = new LRUCache<string, CachedResponse>({ max: rememberedMax });
   const inactive = new LRUCache<string, true>({ max: rememberedMax, ttl: inactiveMs });
-  const pending = new Map<string, Answer>();
+  const pending = new Map<string, CachedResponse>();
   const allowance = createAllowance();
   let inFlight = 0;
   let unknownInFlight = 0;
@@ -76,9 +76,9 @@ export function createIntrospection(options: IntrospectionOptions): Introspect {
     }
     inFlight += 1;
     if (!isKnown) unknownInFlight += 1;
-    const answer: Answer = { requestedAt: performance.now(), response: send() };
-    pending.set(digest, answer);
-    return answer.response;
+    const cached: CachedResponse = { requestedAt: performance.now(), response: send() };
+    pending.set(digest, cached);
+    return cached.response;
 
     async function send(): Promise<Introspected> {
       try {
@@ -87,7 +87,7 @@ export function createIntrospection(options: IntrospectionOptions): Introspect {
           active.delete(digest);
           inactive.set(digest, true);
         } else {
-          active.set(digest, answer);
+          active.set(digest, cached);
           if (!isKnown) allowance.giveBack();
         }
         return response;
@@ -95,7 +95,7 @@ export function createIntrospection(options: IntrospectionOptions): Introspect {
         inFlight -= 1;
         if (!isKnown) unknownInFlight -= 1;
         // A failure is returned to the callers that waited for it, but is not cached.
-        if (pending.get(digest) === answer) pending.delete(digest);
+        if (pending.get(digest) === cached) pending.delete(digest);
       }
     }
   }

@@ -199,10 +199,10 @@ function registerContinue(
   handedOver: HandedOverLogin,
 ): void {
   app.get('/account/continue', { exposeHeadRoute: false }, async (request, reply) => {
-    const answer = await handedOver.finish(request, reply, null);
-    if (answer === undefined) return reply;
-    if (answer.accountId === null) return sendPage(reply, 403, 'You are not signed in', refusedContent());
-    const { accountId, signInEpoch, authTime, amr, acr } = answer;
+    const result = await handedOver.finish(request, reply, null);
+    if (result === undefined) return reply;
+    if (result.accountId === null) return sendPage(reply, 403, 'You are not signed in', refusedContent());
+    const { accountId, signInEpoch, authTime, amr, acr } = result;
     await loginSessions.begin(request, reply, { accountId, signInEpoch, authTime, amr, acr });
     return reply
       .headers({ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' })

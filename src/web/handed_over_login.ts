@@ -72,11 +72,11 @@ export function createHandedOverLogin(
         used = cookieName(mark);
         return readCookie(request.headers.cookie, used);
       };
-      const answer =
+      const result =
         typeof verifier === 'string'
           ? await finishLoginRequest(db, verifier, interactionUid, login.administrators, readSecret)
           : undefined;
-      if (answer === undefined) {
+      if (result === undefined) {
         sendPage(reply, 400, 'Sign-in not completed', unfinishedContent);
         return undefined;
       }
@@ -86,7 +86,7 @@ export function createHandedOverLogin(
         if (interactionUid === null) reply.raw.appendHeader('set-cookie', `${used}=; ${gone}`);
         else reply.header('set-cookie', `${used}=; ${gone}`);
       }
-      return answer;
+      return result;
     },
   };
 }

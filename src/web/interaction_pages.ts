@@ -74,16 +74,16 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     app.get(`${path}/continue`, { exposeHeadRoute: false }, async (request, reply) => {
       const interaction = await load(request, reply);
       if (interaction === undefined) return reply;
-      const answer = await handedOver.finish(request, reply, interaction.uid);
-      if (answer === undefined) return reply;
-      if (answer.accountId === null) {
-        const { error, description } = answer;
+      const result = await handedOver.finish(request, reply, interaction.uid);
+      if (result === undefined) return reply;
+      if (result.accountId === null) {
+        const { error, description } = result;
         return finish(request, reply, {
           error,
           error_description: description ?? 'the sign-in was refused',
         });
       }
-      const { accountId, signInEpoch, authTime, amr, acr } = answer;
+      const { accountId, signInEpoch, authTime, amr, acr } = result;
       request.log.info({ account: accountId }, 'signed in by the application');
       const how = { ...(amr === null ? {} : { amr }), ...(acr === null ? {} : { acr }) };
       const login = { accountId, signInEpoch, ts: authTime, ...how };
@@ -98,10 +98,10 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
         interaction && {
           interactionUid: interaction.uid,
           back: `/interaction/${interaction.uid}`,
-          signedIn: (at, answer, { accountId, signInEpoch, authTime, deviceCookie }) => {
-            if (deviceCookie !== undefined) answer.header('set-cookie', deviceCookie);
+          signedIn: (at, response, { accountId, signInEpoch, authTime, deviceCookie }) => {
+            if (deviceCookie !== undefined) response.header('set-cookie', deviceCookie);
             const how = authTime === null ? { acr: passwordAcr(baseUrl) } : { ts: authTime };
-            return finish(at, answer, { login: { accountId, signInEpoch, ...how }, consent: undefined });
+            return finish(at, response, { login: { accountId, signInEpoch, ...how }, consent: undefined });
           },
         }
       );

@@ -300,7 +300,7 @@ test('the caller’s search path and temporary objects are not used', async (t) 
   const hostile = await connectApplication(t, publisherUrl);
   for (const statement of [
     'create temp table inbox (like pg_class)',
-    'create temp table intake (is_only boolean, first_id bigint, looks_until timestamptz, is_blocked boolean)',
+    'create temp table intake (is_only boolean, first_id bigint, polls_until timestamptz, is_blocked boolean)',
     `insert into pg_temp.intake values (true, 0, 'infinity', true)`,
     `create function pg_temp.publish(text, text, jsonb, text) returns text language sql as $$ select 'caught'::text $$`,
     `create function pg_temp.octet_length(text) returns integer language plpgsql as $$ begin raise 'caught'; end $$`,
@@ -343,7 +343,7 @@ test('accounts take turns, so one that publishes thousands does not delay anothe
   assert.ok((rows[0]?.before ?? 5_000) <= 1_000, `${rows[0]?.before} events came first`);
   // Under load, publishers learn that they need not notify the server.
   await until(
-    async () => (await sql`select from intake where looks_until > '-infinity'`.execute(db)).rows.length,
+    async () => (await sql`select from intake where polls_until > '-infinity'`.execute(db)).rows.length,
     (count) => count === 1,
   );
 });

@@ -383,7 +383,7 @@ function singleOf(accountId: string, id: string, mark: string): SingleEvent {
     isChosen: false,
     keyed: undefined,
     pointer: '',
-    answer: { status: 202, headers: {}, body: null },
+    response: { status: 202, headers: {}, body: null },
   };
 }
 

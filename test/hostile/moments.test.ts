@@ -131,8 +131,7 @@ test('what was withdrawn stays withdrawn after the clock ran ahead', async (t) =
     tokenId: newId(),
     grantId: null,
     grantRevision: 0,
-    clientId: 'a client',
-    clientEpoch: null,
+    clientEpoch: newId(),
   };
   await withdrawToken(server.db, token.tokenId, new Date(Date.now() + 900_000));
   await list.fresh();
@@ -151,8 +150,7 @@ test('a node that starts while the database’s clock is ahead refuses withdrawn
     tokenId: newId(),
     grantId: null,
     grantRevision: 0,
-    clientId: 'a client',
-    clientEpoch: null,
+    clientEpoch: newId(),
   };
   await withdrawToken(server.db, token.tokenId, new Date(Date.now() + 900_000));
   // By a clock that is nine days ahead, the entry has expired.

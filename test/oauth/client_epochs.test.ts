@@ -125,7 +125,7 @@ test('a re-enabled client gets working tokens, and its old tokens stay invalid',
   assert.equal(await statusOf(server, fresh), 200);
 });
 
-test('a token without an epoch is refused after its client is deleted', async () => {
+test('a token without an epoch is refused', async () => {
   const client = await createTestClient(server);
   const { accessToken } = await mintAccessToken(server, {
     client,
@@ -133,9 +133,6 @@ test('a token without an epoch is refused after its client is deleted', async ()
     claims: { client_epoch: undefined },
   });
   assert.equal(decodeJwt(accessToken).client_epoch, undefined);
-  assert.equal(await statusOf(server, accessToken), 200);
-  await endClient(server.db, client.id);
-  await untilEveryNodeHasLooked();
   assert.equal(await statusOf(server, accessToken), 401);
 });
 

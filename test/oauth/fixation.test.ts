@@ -76,7 +76,7 @@ test('attack: the attacker cannot resume an interaction planted before the victi
   const resume = await answer(victims, await victims.open(login.url), credentials(victim));
   await assertNothing(attackers, await attackers.open(resume.href));
   // Over http the attacker can set a cookie of any name, but does not know the value.
-  const own = victims.cookies.find(({ name }) => name.startsWith('nuncio_answer_'));
+  const own = victims.cookies.find(({ name }) => name.startsWith('nuncio_result_'));
   assert.ok(own);
   attackers.setCookie(own.name, 'a'.repeat(43));
   await assertNothing(attackers, await attackers.open(resume.href));
@@ -168,7 +168,7 @@ test('a form sent twice and two concurrent requests continue only in the browser
   const { leftTo } = await browser.open(resume.href);
   assert.ok(leftTo?.searchParams.get('code'));
   // Used cookies are deleted; cookies of replaced results expire.
-  const left = browser.cookies.filter(({ name }) => name.startsWith('nuncio_answer_'));
+  const left = browser.cookies.filter(({ name }) => name.startsWith('nuncio_result_'));
   assert.equal(left.length, 2);
 });
 
@@ -184,10 +184,10 @@ test('under https the interaction cookie is required and bound to this host by i
   );
   const body = new URLSearchParams({ ...formsOf(login.text)[0]?.fields, ...credentials(account) });
   const response = await browser.request(login.url, { method: 'POST', body });
-  const cookie = response.headers.getSetCookie().find((line) => line.includes('nuncio_answer_'));
+  const cookie = response.headers.getSetCookie().find((line) => line.includes('nuncio_result_'));
   assert.match(
     cookie ?? '',
-    /^__Host-nuncio_answer_[\w-]{16}=[\w-]{43}; Path=\/; HttpOnly; SameSite=Lax; Max-Age=600; Secure$/,
+    /^__Host-nuncio_result_[\w-]{16}=[\w-]{43}; Path=\/; HttpOnly; SameSite=Lax; Max-Age=600; Secure$/,
   );
   const { pathname } = new URL(response.headers.get('location') ?? '');
   // A sibling host sets every cookie that it can, which excludes the prefix `__Host-`.

@@ -70,7 +70,7 @@ export function opaqueTokenLookup(db: Database): (token: string) => Promise<Acce
       accountId: payload.accountId ?? null,
       externalId: (payload.extra?.external_id as string | undefined) ?? null,
       clientId: payload.clientId as string,
-      clientEpoch: (payload.clientEpoch as string | undefined) ?? null,
+      clientEpoch: payload.clientEpoch as string,
       grantId: payload.grantId ?? null,
       grantRevision: (payload.grantRevision as number | undefined) ?? 0,
       scopes: new Set((payload.scope ?? '').split(' ').filter(Boolean)),

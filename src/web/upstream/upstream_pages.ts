@@ -64,7 +64,7 @@ ${!mayCreate && html`<p class="soft small">If you have no account or password he
 <p><a href="${back}">Sign in another way</a></p>`;
 }
 
-export interface ConnectQuestion {
+export interface ConnectConfirmation {
   token: string;
   provider: string;
   label: string;
@@ -82,7 +82,7 @@ export function connectContent({
   account,
   hasPassword,
   failure,
-}: ConnectQuestion): Html {
+}: ConnectConfirmation): Html {
   return html`<h1>Connect ${provider}?</h1>
 <p>You are signed in to ${provider} as <strong>${label}</strong>. Anyone who can sign in there as this user will be able to sign
 in to your account <strong>${account}</strong> here.</p>

@@ -168,7 +168,7 @@ class Engine {
     } else if (type === 'recover') {
       this.#recover();
     } else if (type === 'ask') {
-      // The engine continues if it cannot respond to a question.
+      // The engine continues if it cannot respond to a request.
       const value = await this.#respond(message.what).catch(this.#onError);
       this.#post({ type: 'response', id: message.id, value: value ?? undefined });
     } else if (type === 'start') {

@@ -39,7 +39,7 @@ export interface EngineState {
   sending: boolean;
 }
 
-/** The questions that an engine responds to, and its responses. */
+/** The requests that an engine responds to, and its responses. */
 export interface EngineResponses {
   state: EngineState;
   /** In Prometheus text format. */

@@ -1,6 +1,6 @@
 /**
  * This node's membership: a row in `nodes`. The node's leases are valid while the row exists. The node increments a heartbeat
- * counter in it (the column `looks`). A node without a heartbeat for 3 s starts nothing, and the others record that it is silent.
+ * counter in it (the column `heartbeats`). A node without a heartbeat for 3 s starts nothing, and the others record that it is silent.
  * A node whose counter has not changed for 7 s by another node's clock is removed, and others claim its lanes. Attempts that it had
  * in flight may be repeated, but their outcomes are discarded (fencing).
  *
@@ -20,9 +20,7 @@ import { clockOfHeartbeat } from './clock_steps.ts';
 import { abandonLanes } from './lane_store.ts';
 import { type Peer, Peers } from './peers.ts';
 
-/**
- * Seconds until a renewal expires: longer than an exchange and 15 s. Only nodes of earlier versions use it.
- */
+/** Seconds until a renewal expires: longer than an exchange and 15 s. */
 const leaseSeconds = 45;
 const renewPauseMs = 5_000;
 /** Milliseconds left for an exchange that starts at the last moment, and for recording its outcome. */
@@ -112,12 +110,11 @@ export class Node {
     await this.#inTurn(async () => {
       const askedAt = performance.now();
       const { rows } = await sql<HeartbeatRow>`
-        with own as (update nodes set looks = looks + 1 where id = ${this.id} returning looks),
+        with own as (update nodes set heartbeats = heartbeats + 1 where id = ${this.id} returning heartbeats),
         ${clockOfHeartbeat}
-        select (select looks from own) as own_heartbeats, current_epoch()::text as epoch,
+        select (select heartbeats from own) as own_heartbeats, current_epoch()::text as epoch,
           clock.went_back as clock_went_back, clock.steps as clock_steps,
-          n.id, n.host, n.process, n.looks as heartbeats, n.alive_until < now() as is_late,
-          n.silent_looks = n.looks and n.silent_epoch = current_epoch() as is_recorded_silent
+          n.id, n.host, n.process, n.heartbeats, n.silent_heartbeats = n.heartbeats and n.silent_epoch = current_epoch() as is_recorded_silent
         from (select) as one left join clock on true left join nodes n on n.id <> ${this.id}`.execute(
         this.#db,
       );
@@ -161,12 +158,12 @@ export class Node {
   async #renew(): Promise<void> {
     const askedAt = performance.now();
     const { rows } = await sql<{ now: number; is_new: boolean; heartbeats: string; epoch: string }>`
-      insert into nodes (id, host, process, alive_until, looks, name)
+      insert into nodes (id, host, process, alive_until, heartbeats, name)
       values (${this.id}, ${place.host}, ${place.process}, now() + make_interval(secs => ${leaseSeconds}),
         -- A random start: a node that recorded the old counter as silent must not confuse it with this one.
         1 + floor(random() * 1000000000)::bigint, ${this.#options.name})
       on conflict (id) do update set alive_until = excluded.alive_until
-      returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new, looks as heartbeats,
+      returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new, heartbeats,
         current_epoch()::text as epoch`.execute(this.#db);
     this.#heedEpoch(rows[0]?.epoch ?? '');
     if (rows[0]?.is_new) {
@@ -179,15 +176,9 @@ export class Node {
   }
 
   /** Records silent nodes. Removes dead ones, and nodes of this machine whose process is gone. */
-  async #judgePeers(peers: readonly PeerRow[], askedAt: number, answeredAt: number): Promise<void> {
-    const gone = peers.filter(
-      (peer) =>
-        // Nodes of earlier versions have no counter.
-        (peer.heartbeats === '0' && peer.is_late) || isGone(peer),
-    );
-    const counting = peers.filter(({ heartbeats }) => heartbeats !== '0');
-    const observed = this.#peers.observe(counting, askedAt, answeredAt);
-    const dead = new Map([...observed.dead, ...gone].map((peer) => [peer.id, peer]));
+  async #judgePeers(peers: readonly PeerRow[], askedAt: number, readAt: number): Promise<void> {
+    const observed = this.#peers.observe(peers, askedAt, readAt);
+    const dead = new Map([...observed.dead, ...peers.filter(isGone)].map((peer) => [peer.id, peer]));
     this.hasPeers = peers.length > dead.size;
     await removeDeadNodes(this.#db, [...dead.values()]);
     const silent = observed.silent.filter((peer) => !peer.is_recorded_silent && !dead.has(peer.id));
@@ -198,7 +189,6 @@ export class Node {
 interface PeerRow extends Peer {
   host: string;
   process: string;
-  is_late: boolean;
   /** Null if it was never recorded. */
   is_recorded_silent: boolean | null;
 }
@@ -220,12 +210,12 @@ interface HeartbeatRow extends Omit<PeerRow, 'id'> {
 async function recordSilentNodes(db: Database, nodes: readonly Peer[]): Promise<void> {
   if (nodes.length === 0) return;
   await sql`
-    update nodes set silent_looks = looks, silent_epoch = current_epoch()
+    update nodes set silent_heartbeats = heartbeats, silent_epoch = current_epoch()
     where id in (
       select nodes.id from nodes
       join unnest(
         ${nodes.map(({ id }) => id)}::bigint[], ${nodes.map(({ heartbeats }) => heartbeats)}::bigint[]
-      ) as given (id, looks) on nodes.id = given.id and nodes.looks = given.looks
+      ) as given (id, heartbeats) on nodes.id = given.id and nodes.heartbeats = given.heartbeats
       for no key update of nodes skip locked)`.execute(db);
 }
 
@@ -243,8 +233,8 @@ export async function removeDeadNodes(
     const { rows: gone } = await sql<{ id: string }>`
       delete from nodes using unnest(
         ${nodes.map(({ id }) => id)}::bigint[], ${nodes.map(({ heartbeats }) => heartbeats)}::bigint[]
-      ) as given (id, looks)
-      where nodes.id = given.id and nodes.looks = coalesce(given.looks, nodes.looks)
+      ) as given (id, heartbeats)
+      where nodes.id = given.id and nodes.heartbeats = coalesce(given.heartbeats, nodes.heartbeats)
       returning nodes.id`.execute(tx);
     const ids = gone.map(({ id }) => id);
     await abandonLanes(tx, ids);

@@ -9,8 +9,8 @@ import type { Database } from '../../database/database.ts';
 import { silentNodeAfterMs } from '../../grants/delivery_hold.ts';
 import { isGone, removeDeadNodes } from './node.ts';
 
-/** Milliseconds between looks at the other node's heartbeat counter, which grows once a second. */
-const lookPauseMs = 250;
+/** Milliseconds between reads of the other node's heartbeat counter, which grows once a second. */
+const readPauseMs = 250;
 
 /** Another running node has the name. */
 export class NodeNameError extends Error {
@@ -27,13 +27,13 @@ export async function takeNodeName(db: Database, name: string | null): Promise<v
   const read = async () =>
     (
       await sql<{ id: string; host: string; process: string; heartbeats: string }>`
-        select id, host, process, looks as heartbeats from nodes where name = ${name}`.execute(db)
+        select id, host, process, heartbeats from nodes where name = ${name}`.execute(db)
     ).rows[0];
   const first = await read();
   if (first === undefined) return;
   const since = performance.now();
   while (!isGone(first) && performance.now() - since < silentNodeAfterMs) {
-    await sleep(lookPauseMs);
+    await sleep(readPauseMs);
     const now = await read();
     if (now === undefined) return;
     if (now.id === first.id && now.heartbeats === first.heartbeats) continue;

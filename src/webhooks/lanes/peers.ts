@@ -26,21 +26,17 @@ export class Peers {
 
   /**
    * @param askedAt milliseconds, before the query
-   * @param answeredAt milliseconds, after the query
+   * @param readAt milliseconds, after the query
    * @returns the nodes that are silent, and those of them that are dead
    */
-  observe<P extends Peer>(
-    peers: readonly P[],
-    askedAt: number,
-    answeredAt: number,
-  ): { silent: P[]; dead: P[] } {
+  observe<P extends Peer>(peers: readonly P[], askedAt: number, readAt: number): { silent: P[]; dead: P[] } {
     const hadGap = askedAt - this.#sawAt > ownGapMsMax;
     const before = hadGap ? new Map<string, never>() : this.#sightings;
-    this.#sawAt = answeredAt;
+    this.#sawAt = readAt;
     this.#sightings = new Map(
       peers.map(({ id, heartbeats }) => {
         const sighting = before.get(id);
-        return [id, sighting?.heartbeats === heartbeats ? sighting : { heartbeats, since: answeredAt }];
+        return [id, sighting?.heartbeats === heartbeats ? sighting : { heartbeats, since: readAt }];
       }),
     );
     const unchangedFor = (ms: number) =>

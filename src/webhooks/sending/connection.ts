@@ -48,8 +48,8 @@ export interface Exchange {
    * @param isReusable whether the connection can carry another exchange
    */
   onResponse(isTruncated: boolean, isReusable: boolean): void;
-  /** @param isAnswered whether the peer responded, or may have: the request must not be sent again */
-  onFailure(error: Error, isAnswered: boolean): void;
+  /** @param hasResponded whether the peer responded, or may have: the request must not be sent again */
+  onFailure(error: Error, hasResponded: boolean): void;
 }
 
 export interface Connection {

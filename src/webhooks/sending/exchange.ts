@@ -147,12 +147,12 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
     this.#end(isReusable);
   }
 
-  onFailure(error: Error, isAnswered: boolean): void {
+  onFailure(error: Error, hasResponded: boolean): void {
     if (this.isOver) return;
     const code = classify(error);
     // The peer had closed a kept connection: try once more on a new one, as part of the same attempt.
     const wasKept = this.via !== null && this.via.openedAt < this.startedAt;
-    if (code === 'connection_error' && wasKept && !isAnswered && !this.#isSecondTry) {
+    if (code === 'connection_error' && wasKept && !hasResponded && !this.#isSecondTry) {
       this.#isSecondTry = true;
       this.via = null;
       this.#owner.onTryAgain(this as SentExchange<unknown>);

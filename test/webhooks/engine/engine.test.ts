@@ -18,6 +18,7 @@ import {
   retryAfterSecondsMax,
 } from '../../../src/webhooks/sending/retry_schedule.ts';
 import { disableFailing, warnFailing } from '../../../src/webhooks/subscriptions/failing.ts';
+import { addNode } from '../../support/database/other_node.ts';
 import { freePort, startTestServer, testSecret } from '../../support/servers/server.ts';
 import {
   type App,
@@ -384,11 +385,8 @@ test('webhooks 63: a node that lost a lane changes nothing in it', async () => {
     server.db,
   );
   const lane = Number(rows[0]?.lane);
-  await sql`
-    insert into nodes (id, host, process, alive_until)
-    values (4, 'elsewhere', '4', now() + interval '1 hour'), (5, 'elsewhere', '5', now() + interval '1 hour')`.execute(
-    server.db,
-  );
+  await addNode(server.db, '4');
+  await addNode(server.db, '5');
   await sql`update lane_progress set owner = 5 where lane = ${lane}`.execute(server.db);
   const attempt = {
     number: 1,
@@ -420,10 +418,7 @@ test('webhooks 63: a node that lost a lane changes nothing in it', async () => {
   await sql`delete from nodes where id = 5`.execute(server.db);
   assert.deepEqual(await write('5'), [lane]);
   assert.deepEqual(await write('5', true), [lane]);
-  await sql`
-    insert into nodes (id, host, process, alive_until) values (5, 'elsewhere', '5', now() + interval '1 hour')`.execute(
-    server.db,
-  );
+  await addNode(server.db, '5');
   const counted = async () =>
     (
       await sql<{ attempts: string; retries: string; cursor: string }>`

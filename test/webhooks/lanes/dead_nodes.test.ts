@@ -91,7 +91,7 @@ test('webhooks 62: a frozen node’s lanes are taken long before its lease ends,
 test('nobody waits for a dead node of another machine after some seconds', async (t) => {
   const { db } = await startTestServer(t);
   await sql`
-    insert into nodes (id, host, process, alive_until, looks)
+    insert into nodes (id, host, process, alive_until, heartbeats)
     values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(db);
   await until(
     async () => (await sql`select from nodes where id = 7`.execute(db)).rows.length,
@@ -106,7 +106,7 @@ test('a node that starts under a used name replaces the earlier node once that i
     [8, 'nuncio-1'],
   ]) {
     await sql`
-      insert into nodes (id, host, process, alive_until, looks, name)
+      insert into nodes (id, host, process, alive_until, heartbeats, name)
       values (${id}, 'elsewhere', '1 1', now() + interval '1 day', 5, ${name})`.execute(db);
   }
   const running = startProcess(t, ['start'], settingsOf(String(await freePort()), url, 'nuncio-0'));
@@ -154,10 +154,12 @@ test('a database restored under running nodes starts an epoch', async (t) => {
   ];
   await subscribe(app, { url: subscriber.url });
   await until(
-    async () => (await sql<{ looks: number }>`select looks::int from nodes`.execute(db)).rows[0]?.looks ?? 0,
-    (looks) => looks > 3,
+    async () =>
+      (await sql<{ heartbeats: number }>`select heartbeats::int from nodes`.execute(db)).rows[0]
+        ?.heartbeats ?? 0,
+    (heartbeats) => heartbeats > 3,
   );
-  await sql`update nodes set looks = 1`.execute(db);
+  await sql`update nodes set heartbeats = 1`.execute(db);
   const epochs = async () => (await sql`select from database_epochs`.execute(db)).rows.length;
   await until(epochs, (count) => count === 2);
   await publish(publisher, app.account, ['after']);

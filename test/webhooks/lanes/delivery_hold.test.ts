@@ -429,9 +429,9 @@ test('a stalled node is waited for until it starts nothing, and starts nothing w
   await subscriber.waitFor(200);
   // Other nodes count its silence from its last heartbeat.
   const readHeartbeats = async () => {
-    const { rows } = await sql<{ looks: string }>`
-      select looks from nodes where process like ${`${first.child.pid} %`}`.execute(db);
-    return rows[0]?.looks;
+    const { rows } = await sql<{ heartbeats: string }>`
+      select heartbeats from nodes where process like ${`${first.child.pid} %`}`.execute(db);
+    return rows[0]?.heartbeats;
   };
   const before = await readHeartbeats();
   assert.ok(before !== undefined);
@@ -541,12 +541,12 @@ test('a withdrawal waits for an unresponsive node, unless other nodes recorded i
   const countHoldsNow = await countHoldsOf(db);
   const subject = { clientId: null, accountId: newId(), lane: null };
   /** @returns how many holds were requested: one if no node was waited for */
-  const holdsBeside = async (silentLooks: number | null, epoch: ReturnType<typeof sql>) => {
+  const holdsBeside = async (silentHeartbeats: number | null, epoch: ReturnType<typeof sql>) => {
     const before = await countHoldsNow();
     await sql`delete from nodes`.execute(db);
     await sql`
-      insert into nodes (id, host, process, alive_until, looks, silent_looks, silent_epoch)
-      values (7, 'elsewhere', '1 1', now() + interval '1 day', 5, ${silentLooks}, ${epoch})`.execute(db);
+      insert into nodes (id, host, process, alive_until, heartbeats, silent_heartbeats, silent_epoch)
+      values (7, 'elsewhere', '1 1', now() + interval '1 day', 5, ${silentHeartbeats}, ${epoch})`.execute(db);
     await withDeliveryHold(db, subject, async () => {});
     return (await countHoldsNow()) - before;
   };
@@ -559,18 +559,18 @@ test('a withdrawal waits for an unresponsive node, unless other nodes recorded i
 test('nodes record a silent node, and its next heartbeat ends that', async (t) => {
   const { db } = await startTestServer(t);
   await sql`
-    insert into nodes (id, host, process, alive_until, looks)
+    insert into nodes (id, host, process, alive_until, heartbeats)
     values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(db);
   const readRecord = async () => {
     const { rows } = await sql<{ silent: string | null; is_current: boolean }>`
-      select silent_looks as silent, silent_epoch = current_epoch() as is_current from nodes where id = 7`.execute(
+      select silent_heartbeats as silent, silent_epoch = current_epoch() as is_current from nodes where id = 7`.execute(
       db,
     );
     return rows[0];
   };
   const recorded = await until(readRecord, (row) => row?.silent !== null);
   assert.deepEqual(recorded, { silent: '5', is_current: true });
-  await sql`update nodes set looks = 6 where id = 7`.execute(db);
+  await sql`update nodes set heartbeats = 6 where id = 7`.execute(db);
   await until(readRecord, (row) => row?.silent === '6');
 });
 
@@ -612,7 +612,7 @@ test('deliveries continue while an unresponsive node is found to be silent', asy
   const load = publishOnAndOn(t, await createPublisher(own), app.account);
   await subscriber.waitFor(100);
   await sql`
-    insert into nodes (id, host, process, alive_until, looks)
+    insert into nodes (id, host, process, alive_until, heartbeats)
     values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(own.db);
   const countHoldsNow = await countHoldsOf(own.db);
   const areNone = async () => (await sql`select from delivery_holds`.execute(own.db)).rows.length === 0;

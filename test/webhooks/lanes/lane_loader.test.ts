@@ -12,6 +12,7 @@ import { BackgroundTasks } from '../../../src/webhooks/lanes/background_tasks.ts
 import { LaneHolds } from '../../../src/webhooks/lanes/lane_holds.ts';
 import { LaneLoader } from '../../../src/webhooks/lanes/lane_loader.ts';
 import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
+import { addNode } from '../../support/database/other_node.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import { createApp, subscribe } from '../../support/webhooks/apps.ts';
 
@@ -27,9 +28,7 @@ let nodes = 1_000;
 async function openLoader(head: number, isLeased = true) {
   nodes += 1;
   const node = String(nodes);
-  await sql`
-    insert into nodes (id, host, process, alive_until)
-    values (${node}::bigint, 'elsewhere', ${`${node} 1`}, now() + interval '1 hour')`.execute(db);
+  await addNode(db, node);
   const { id } = await subscribe(await createApp(server), { url: 'https://hooks.example/' });
   const { rows } = await sql<{ lane: string; account_id: string }>`
     select lane, account_id from subscriptions where id = ${id}`.execute(db);

@@ -10,6 +10,7 @@ import { type LaneState, loadLanes } from '../../../src/webhooks/lanes/lane_stor
 import type { AttemptRecord, Outcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
 import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
 import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
+import { addNode } from '../../support/database/other_node.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import { createApp, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
@@ -29,9 +30,7 @@ async function openRecorder(
 ) {
   const subscriber = await startSubscriber(t);
   const { id } = await subscribe(await createApp(server), { url: subscriber.url });
-  await sql`
-    insert into nodes (id, host, process, alive_until)
-    values (${node}::bigint, 'elsewhere', ${`${node} 1`}, now() + interval '1 hour')`.execute(db);
+  await addNode(db, node);
   const { rows } = await sql<{ lane: string }>`
     update lane_progress set owner = ${node}::bigint
     where lane = (select lane from subscriptions where id = ${id}) returning lane`.execute(db);
