@@ -1,11 +1,12 @@
 /**
- * Suspends apps that lose their last owner because an account is deleted. An administrator can add an owner and reinstate
- * them. Writes the table `clients`, as src/clients does.
+ * Apps when an account is deleted: its invitations end, and apps that lose their last owner are suspended. An administrator can
+ * add an owner and reinstate them. Writes the table `clients`, as src/clients does.
  */
 
 import { sql } from 'kysely';
 import { recordEntry } from '../audit/entry.ts';
 import type { Transaction } from '../database/database.ts';
+import { deleteInvitationsOf } from './invitation.ts';
 
 /** For the audit log. */
 const reason = 'its only owner was deleted';
@@ -19,10 +20,11 @@ export async function lockOwnedApps(tx: Transaction, accountId: string): Promise
 }
 
 /**
- * Suspends the apps whose only enabled owner is the account.
+ * Ends the account's invitations, and suspends the apps whose only enabled owner it is.
  * @param accountId an account that other transactions can no longer refer to
  */
 export async function suspendAbandonedApps(tx: Transaction, accountId: string): Promise<void> {
+  await deleteInvitationsOf(tx, accountId);
   const { rows } = await sql<{ id: string }>`
     update clients set suspended_at = now(), updated_at = now()
     where origin = 'account' and suspended_at is null

@@ -2,6 +2,9 @@
  * Invitations to an app. They are addressed to an e-mail address whether or not an account has it, so that the inviter
  * does not learn which accounts exist. The account with the address accepts. Owns the table `app_invitations`.
  *
+ * An invitation lasts as long as its inviter may invite: somebody who is no longer an owner must not return by an invitation to
+ * another account of theirs.
+ *
  *   invited (renewed by another invitation) → accepted (a member) | declined | cancelled | expired
  */
 
@@ -40,10 +43,18 @@ interface InvitationRow {
   expires_at: Date;
 }
 
-/** The invitations of an app that have not expired. */
+/** Whether an invitation of `app_invitations i` counts. Machine clients of the operator invite without an account. */
+const isLive = sql`
+  i.expires_at > now() and (i.invited_by is null or exists (
+    select from accounts inviter
+    where inviter.id = i.invited_by and inviter.disabled_at is null and (inviter.is_admin or exists (
+      select from app_members m
+      where m.client_id = i.client_id and m.account_id = inviter.id and m.role = 'owner'))))`;
+
+/** The live invitations of an app. */
 export async function listInvitations(db: Database | Transaction, clientId: string): Promise<Invitation[]> {
   const { rows } = await sql<InvitationRow>`
-    select * from app_invitations where client_id = ${clientId} and expires_at > now()
+    select * from app_invitations i where i.client_id = ${clientId} and ${isLive}
     order by created_at, id limit ${membersMax}`.execute(db);
   return rows.map(toInvitation);
 }
@@ -54,8 +65,8 @@ export async function findInvitation(
   email: string,
 ): Promise<Invitation | undefined> {
   const { rows } = await sql<InvitationRow>`
-    select * from app_invitations
-    where client_id = ${clientId} and email = ${email} and expires_at > now()`.execute(db);
+    select * from app_invitations i
+    where i.client_id = ${clientId} and i.email = ${email} and ${isLive}`.execute(db);
   return rows[0] && toInvitation(rows[0]);
 }
 
@@ -68,7 +79,7 @@ export async function invite(
   invitedBy: string | null,
 ): Promise<Invitation | undefined> {
   await lockApp(tx, clientId);
-  await sql`delete from app_invitations where client_id = ${clientId} and expires_at <= now()`.execute(tx);
+  await sql`delete from app_invitations i where i.client_id = ${clientId} and not (${isLive})`.execute(tx);
   const { rows } = await sql<InvitationRow>`
     insert into app_invitations (id, client_id, email, role, invited_by, expires_at)
     select ${newId()}, ${clientId}, ${email}, ${role}, ${invitedBy}::uuid, now() + make_interval(days => ${invitationDays})
@@ -85,8 +96,8 @@ export async function invite(
 /** @returns false if there is no such invitation */
 export async function cancelInvitation(tx: Transaction, clientId: string, email: string): Promise<boolean> {
   const { rows } = await sql`
-    delete from app_invitations where client_id = ${clientId} and email = ${email} and expires_at > now()
-    returning id`.execute(tx);
+    delete from app_invitations i where i.client_id = ${clientId} and i.email = ${email} and ${isLive}
+    returning i.id`.execute(tx);
   if (rows.length > 0) {
     await recordEntry(tx, { kind: 'app.invitation_taken_back', clientId, details: { email } });
   }
@@ -112,7 +123,7 @@ export async function listReceivedInvitations(
     select i.*, c.name as client_name, c.metadata ->> 'logo_uri' as logo_uri,
       b.name as inviter_name, case when ${ownsAddress('b')} then b.email end as inviter_email
     from accounts a
-    join app_invitations i on i.email = a.email and ${ownsAddress('a')} and i.expires_at > now()
+    join app_invitations i on i.email = a.email and ${ownsAddress('a')} and ${isLive}
     join clients c on c.id = i.client_id
     left join accounts b on b.id = i.invited_by
     where a.id = ${accountId} and (${after}::uuid is null or i.id > ${after}::uuid)
@@ -123,6 +134,11 @@ export async function listReceivedInvitations(
     app: { name: row.client_name, logoUri: row.logo_uri },
     invitedBy: row.inviter_name === null ? null : { name: row.inviter_name, email: row.inviter_email },
   }));
+}
+
+/** Deletes the invitations of an account that is deleted: without it, nobody could tell whose they were. */
+export async function deleteInvitationsOf(tx: Transaction, inviterId: string): Promise<void> {
+  await sql`delete from app_invitations where invited_by = ${inviterId}`.execute(tx);
 }
 
 /** Accepts an invitation, which deletes it. @returns undefined if the account has no such invitation */
@@ -155,9 +171,9 @@ async function deleteReceivedInvitation(
   if (found[0] === undefined) return undefined;
   await lockApp(tx, found[0].client_id);
   const { rows } = await sql<InvitationRow>`
-    delete from app_invitations
-    where id = ${id} and expires_at > now()
-      and email = (select a.email from accounts a where a.id = ${accountId} and a.disabled_at is null and ${ownsAddress('a')})
+    delete from app_invitations i
+    where i.id = ${id} and ${isLive}
+      and i.email = (select a.email from accounts a where a.id = ${accountId} and a.disabled_at is null and ${ownsAddress('a')})
     returning *`.execute(tx);
   return rows[0] && toInvitation(rows[0]);
 }

@@ -207,6 +207,8 @@ function registerSecrets(options: RoutesOptions): void {
   api.post<IdRoute>('/subscriptions/:id/rotate-secret', async (request, reply) => {
     const owner = await writerOf(guard, request);
     const { secret, overlapSeconds } = readRotation(request.body);
+    // Checked here too, because a repeated request with the same idempotency key does not run the callback.
+    await requireOwnSubscription(db, owner, request.params.id);
     return sendIdempotentForOwner(options, request, reply, owner, (outer) =>
       inTransaction(outer, async (tx) => {
         await actAsOwner(tx, owner);
