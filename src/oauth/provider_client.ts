@@ -59,7 +59,7 @@ export function rememberEpoch(client: object, epoch: string): void {
 export function useClients(
   provider: Provider,
   clients: ClientCache,
-  findByDocument: (id: string, known: Client | undefined) => Promise<ProviderClient | undefined>,
+  findByDocument: (id: string, known: Client | undefined) => Promise<ProviderClient | 'stored' | undefined>,
   settings: OAuthSettings,
 ): void {
   const known = new WeakMap<CachedClient, ProviderClient>();
@@ -70,7 +70,9 @@ export function useClients(
     const cached = await clients.findIncludingSuspended(id);
     if (cached?.client.state === 'suspended') return refuseSuspended();
     if (cached === undefined || cached.client.origin === 'document') {
-      return findByDocument(id, cached?.client);
+      const found = await findByDocument(id, cached?.client);
+      if (found !== 'stored') return found;
+      if (cached === undefined) return undefined;
     }
     let client = known.get(cached);
     if (client === undefined) {

@@ -105,8 +105,15 @@ function sentResponseTypes({ response_types }: Metadata): Metadata {
   return isDeepStrictEqual(response_types, ['code']) ? {} : { response_types };
 }
 
-/** Finds a client by its document. `known` is the stored client, if there is one. */
-export type FindByDocument = (id: string, known: Client | undefined) => Promise<ProviderClient | undefined>;
+/**
+ * Finds a client by its document. `known` is the stored client, if there is one.
+ * @returns `stored` if `known` is newer than the document in this node's cache, so that every node uses the same version of
+ *   an app, the one that an administrator can verify
+ */
+export type FindByDocument = (
+  id: string,
+  known: Client | undefined,
+) => Promise<ProviderClient | 'stored' | undefined>;
 
 /** Must be called before `Client.find` of oidc-provider is replaced. */
 export function createDocumentFinder(provider: Provider, options: ProviderOptions): FindByDocument {
@@ -121,9 +128,11 @@ export function createDocumentFinder(provider: Provider, options: ProviderOption
       requirePolicy(client);
       // A document from oidc-provider's cache is not stored: another node may have stored a newer one.
       const isFetched = Provider.ctx === undefined || requestsWithFetch.has(Provider.ctx);
-      if (known !== undefined && !isFetched) return withEpoch(client, known);
       // oidc-provider's type for metadata has no index signature.
       const description = describe(client.metadata() as unknown as Metadata, new URL(id).host);
+      if (known !== undefined && !isFetched) {
+        return isSame(known, description) ? withEpoch(client, known) : 'stored';
+      }
       if (known === undefined && !(await countDocument(db, Provider.ctx?.ip ?? ''))) {
         throw new errors.InvalidClient('too many new apps, try again later');
       }
