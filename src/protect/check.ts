@@ -82,10 +82,11 @@ export function createCheck(options: CheckOptions): Check {
     if (await isWithdrawn(token, digest, options)) {
       return errorResponses.forError(scheme, 'invalid_token', 'The access token has been revoked.');
     }
-    if (binding.proof !== null && !(await useProof(binding.proof, options.replays))) {
+    const { principal } = claims;
+    const holder = principal.accountId ?? principal.clientId;
+    if (binding.proof !== null && !(await useProof(binding.proof, options.replays, holder))) {
       return errorResponses.forError('DPoP', 'invalid_dpop_proof', 'The DPoP proof has already been used.');
     }
-    const { principal } = claims;
     const missing = scopes.filter((scope) => !principal.scopes.has(scope));
     if (missing.length > 0) {
       const detail = `The access token lacks the scope ${missing.join(' ')}.`;

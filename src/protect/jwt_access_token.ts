@@ -17,6 +17,8 @@ const keysReloadMs = 600_000;
 const keysExpiryMs = 3_600_000;
 /** Minimum milliseconds between reloads, so that tokens with invented key ids cause no requests. */
 const keysReloadPauseMs = 30_000;
+/** The same after a failure: without it, each such token would cause a request to an issuer that is in trouble. */
+const keysFailurePauseMs = 1_000;
 
 /** RFC 9068 section 2.1 requires RS256; the issuer chooses. Asymmetric algorithms only. */
 const tokenAlgorithms = ['ES256', 'RS256'] as const;
@@ -75,13 +77,21 @@ function createKeys({ discover, fetchObject }: JwtOptions): () => Promise<JWTVer
   let currentUri: string | undefined;
   let keys: ReturnType<typeof createRemoteJWKSet> | undefined;
   let reloadAt = Number.POSITIVE_INFINITY;
+  let failure: { error: unknown; until: number } | undefined;
 
   async function fetchKeys(url: string): Promise<Response> {
+    if (failure !== undefined && performance.now() < failure.until) throw failure.error;
     reloadAt = performance.now() + keysReloadPauseMs;
-    const set = await fetchObject(url);
-    if (!Array.isArray(set.keys)) throw new IssuerUnavailable(`the response of ${url} contains no keys`);
-    reloadAt = performance.now() + keysReloadMs;
-    return Response.json(set);
+    try {
+      const set = await fetchObject(url);
+      if (!Array.isArray(set.keys)) throw new IssuerUnavailable(`the response of ${url} contains no keys`);
+      reloadAt = performance.now() + keysReloadMs;
+      failure = undefined;
+      return Response.json(set);
+    } catch (error) {
+      failure = { error, until: performance.now() + keysFailurePauseMs };
+      throw error;
+    }
   }
 
   return async function keysOf() {

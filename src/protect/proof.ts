@@ -73,10 +73,14 @@ export async function checkProof(request: ProofRequest, nonces: ProofNonces | nu
   };
 }
 
-/** RFC 9449 section 11.1: marks a proof as used. @returns false if it has been used before */
-export async function useProof(proof: CheckedProof, replays: ReplayStore): Promise<boolean> {
+/**
+ * RFC 9449 section 11.1: marks a proof as used.
+ * @param holder the account or client of the token
+ * @returns false if it has been used before
+ */
+export async function useProof(proof: CheckedProof, replays: ReplayStore, holder: string): Promise<boolean> {
   // A proof from the furthest accepted future is valid for twice the window.
-  return replays.use(proof.id, Date.now() + (2 * proofSecondsMax + 1) * 1_000);
+  return replays.use(proof.id, Date.now() + (2 * proofSecondsMax + 1) * 1_000, holder);
 }
 
 async function verify(proof: string): Promise<{ payload: Record<string, unknown>; jwk: JWK } | undefined> {

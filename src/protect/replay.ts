@@ -10,26 +10,37 @@ export interface ReplayStore {
   /**
    * Marks an id as used. Must be atomic, so that of two concurrent calls only one returns true.
    * @param until milliseconds since the epoch, after which the id may be deleted
+   * @param holder the account, or the client that acts for itself, whose proof it is; a store with a limit can share it out
    * @returns true for the first use of the id, false for every other
    * @throws Error if the store cannot decide; the response is then 503
    */
-  use(id: string, until: number): boolean | Promise<boolean>;
+  use(id: string, until: number, holder: string): boolean | Promise<boolean>;
 }
 
-/** @param max maximum number of entries; a full store throws, so that no replay passes */
+/**
+ * @param max maximum number of entries. A full store throws, so that no replay passes. One holder has at most half of them, so
+ *   that no account alone keeps the others out.
+ */
 export function createReplayStore(max: number = proofsMax): ReplayStore {
   // Sorted by expiry, because all entries have the same lifetime: expired ones come first.
-  const expiries = new Map<string, number>();
+  const proofs = new Map<string, { expiry: number; holder: string }>();
+  const counts = new Map<string, number>();
   return {
-    use(id, until) {
+    use(id, until, holder) {
       const now = Date.now();
-      for (const [oldId, expiry] of expiries) {
-        if (expiry > now) break;
-        expiries.delete(oldId);
+      for (const [oldId, old] of proofs) {
+        if (old.expiry > now) break;
+        proofs.delete(oldId);
+        const left = (counts.get(old.holder) ?? 0) - 1;
+        if (left > 0) counts.set(old.holder, left);
+        else counts.delete(old.holder);
       }
-      if (expiries.has(id)) return false;
-      if (expiries.size >= max) throw new Error(`the store is full: ${max} DPoP proofs`);
-      expiries.set(id, until);
+      if (proofs.has(id)) return false;
+      const held = counts.get(holder) ?? 0;
+      if (proofs.size >= max) throw new Error(`the store is full: ${max} DPoP proofs`);
+      if (held >= max / 2) throw new Error(`the store is full for ${holder}: ${max / 2} DPoP proofs`);
+      proofs.set(id, { expiry: until, holder });
+      counts.set(holder, held + 1);
       return true;
     },
   };

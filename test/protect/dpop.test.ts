@@ -160,30 +160,44 @@ test('oauth 78: (protect) exactly one of 20 concurrent requests with one proof p
   }
 });
 
-test('an external proof store is asked, and nobody passes when it fails or is full', async () => {
+test('attack: one account cannot fill the proof store, and nobody passes when it is full', async () => {
   const errors: string[] = [];
   const protector = createProtector({
     issuer: server.baseUrl,
     url: origin,
     audience: server.baseUrl,
     offline: true,
-    replays: createReplayStore(2),
+    replays: createReplayStore(4),
     onError: (error) => errors.push(error.message),
   });
-  assert.ok((await send(await prove(), { protector })).granted);
-  assert.ok((await send(await prove(), { protector })).granted);
-  const third = await send(await prove(), { protector });
-  assert.ok(!third.granted);
-  assert.equal(third.status, 503);
-  assert.deepEqual(errors, ['the store is full: 2 DPoP proofs']);
+  const statusFor = async (bound: string): Promise<number> => {
+    const proof = await createProof(key, { method: 'GET', url, token: bound });
+    const outcome = await send(proof, { authorization: `DPoP ${bound}`, protector });
+    return outcome.granted ? 200 : outcome.status;
+  };
+  assert.equal(await statusFor(token), 200);
+  assert.equal(await statusFor(token), 200);
+  assert.equal(await statusFor(token), 503);
+  const [other, third] = [await mint({ cnf: { jkt: key.jkt } }), await mint({ cnf: { jkt: key.jkt } })];
+  assert.equal(await statusFor(other), 200);
+  assert.equal(await statusFor(other), 200);
+  assert.equal(await statusFor(third), 503);
+  assert.match(errors[0] ?? '', /^the store is full for [0-9a-f-]{36}: 2 DPoP proofs$/);
+  assert.equal(errors[1], 'the store is full: 4 DPoP proofs');
 });
 
-test('a proof store forgets expired proofs', () => {
-  const store = createReplayStore(2);
-  assert.equal(store.use('a', Date.now() - 1), true);
-  assert.equal(store.use('b', Date.now() + 60_000), true);
-  assert.equal(store.use('b', Date.now() + 60_000), false);
-  assert.equal(store.use('a', Date.now() + 60_000), true);
+test('a proof store forgets expired proofs, and gives their room back', () => {
+  const store = createReplayStore(4);
+  const later = () => Date.now() + 60_000;
+  for (let round = 0; round < 5; round += 1) {
+    assert.equal(store.use('a', Date.now() - 1, 'x'), true);
+    assert.equal(store.use('b', Date.now() - 1, 'x'), true);
+  }
+  assert.equal(store.use('c', later(), 'x'), true);
+  assert.equal(store.use('c', later(), 'x'), false);
+  assert.equal(store.use('a', later(), 'x'), true);
+  assert.throws(() => store.use('b', later(), 'x'), /full for x/);
+  assert.equal(store.use('b', later(), 'y'), true);
 });
 
 test('oauth 82: (protect) a bound token as Bearer and an unbound token as DPoP are 401', async () => {

@@ -309,3 +309,25 @@ test('the default reports to the process once a minute at most', async (t) => {
   assert.equal(ours.length, 1);
   assert.match(ours[0]?.message ?? '', /oauth-authorization-server responded with status 404/);
 });
+
+test('attack: while the keys cannot be loaded, tokens with invented key ids cause few requests', async (t) => {
+  const issuer = await startIssuer(t);
+  issuer.answers['/jwks'] = (_request: IncomingMessage, response: ServerResponse) => {
+    response.writeHead(503).end();
+  };
+  const protect = createProtector({
+    issuer: issuer.url,
+    url: 'https://notes.example',
+    audience: 'https://notes.example',
+    offline: true,
+    onError() {},
+  });
+  const begunAt = performance.now();
+  for (let count = 0; count < 300; count += 1) {
+    const authorization = `Bearer ${await issuer.token({ kid: `invented ${count}` })}`;
+    const outcome = await protect.check({ method: 'GET', url: '/notes', headers: { authorization } });
+    assert.equal(!outcome.granted && outcome.status, 503);
+  }
+  const asked = issuer.asked.filter((path) => path === '/jwks').length;
+  assert.ok(asked <= 2 + (performance.now() - begunAt) / 1_000, `${asked} requests`);
+});
