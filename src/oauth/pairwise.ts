@@ -6,7 +6,7 @@
  * Pairwise identifiers concern what clients read. Access tokens address APIs, which must know whose resources they serve:
  * in tokens, and in introspection responses to an API, `sub` is the account id. Such a client gets opaque tokens, so that
  * it cannot read them (features.ts). `GET /api` returns the client's identifier, because it requires no scope. Other data
- * that the user lets the client read (authors, the account of a delivery) contains the account id.
+ * that the user lets the client read (authors, the account of a delivery) contains the account id, and a delivery the external id.
  */
 
 import { createHmac } from 'node:crypto';
