@@ -29,8 +29,12 @@ export const selfRegisteredGrantTypes: ReadonlySet<string> = new Set([
 /** URLs that the server shows, opens in a browser or fetches. */
 const uriMembers = ['client_uri', 'logo_uri', 'policy_uri', 'tos_uri', 'jwks_uri', 'backchannel_logout_uri'];
 
-/** Characters that are invisible or change the text around them. */
-const invisible = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/u;
+/**
+ * Characters that are invisible or change the text around them: also letters and symbols without a shape, such as U+3164 and
+ * U+2800, and piles of combining marks, which cover other lines. The selectors U+FE0E and U+FE0F are part of emoji.
+ */
+const invisible = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}\u2800]|(?![\ufe0e\ufe0f])\p{DI}|\p{M}{6}/u;
+const visible = /[\p{L}\p{N}\p{P}\p{S}]/u;
 
 /** Metadata with the names of RFC 7591, before oidc-provider validates it. */
 export type Metadata = Record<string, unknown>;
@@ -143,7 +147,8 @@ function checkTexts(metadata: Metadata): void {
   }
   const { client_name: name } = metadata;
   if (name === undefined) return;
-  if (typeof name !== 'string' || name.trim() === '' || name.length > nameLengthMax || invisible.test(name)) {
+  const isName = typeof name === 'string' && visible.test(name) && !invisible.test(name);
+  if (!isName || name.length > nameLengthMax) {
     throw invalid(`client_name must have 1 to ${nameLengthMax} visible characters`);
   }
 }
