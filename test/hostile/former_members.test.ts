@@ -74,6 +74,19 @@ for (const [how, end] of Object.entries(ends)) {
   });
 }
 
+test('an administrator’s invitation lasts while they are one', async () => {
+  const [owner, first, second] = (await users(3)) as [ConsoleUser, ConsoleUser, ConsoleUser];
+  const admin = await createConsoleUser(server, { isAdmin: true });
+  const path = await createAppOf(owner);
+  for (const { account } of [first, second]) {
+    const put = await admin.request('PUT', `${path}/members/${account.email}`, { json: { role: 'owner' } });
+    assert.equal(put.status, 201, put.text);
+  }
+  assert.equal(await accept(first), 200);
+  await sql`update accounts set is_admin = false where id = ${admin.account.id}`.execute(db);
+  assert.equal(await accept(second), 404);
+});
+
 test('attack: a former member’s idempotency key does not return a webhook secret again', async () => {
   const [owner, former] = (await users(2)) as [ConsoleUser, ConsoleUser];
   const path = await createAppOf(owner);

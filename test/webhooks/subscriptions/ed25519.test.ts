@@ -87,6 +87,26 @@ test('webhooks 38, 79: an `ed25519` signature verifies with the key at /meta, wh
   assert.ok(isSignedBy(createPublicKey({ key: jwk as never, format: 'jwk' }), received));
 });
 
+test('attack: another subscriber’s signed delivery names its own account in a CloudEvent, but not in a header', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const [victim, attacker] = [await createApp(server), await createApp(server)];
+  for (const format of ['json', 'cloudevents'])
+    await subscribe(attacker, { url: subscriber.url, format, signature: 'ed25519' });
+  await publish(publisher, attacker.account, ['x']);
+  const [published] = (await publishedKeys()) as [PublicKey];
+  const key = publicKeyOf(published.key);
+  for (const received of await subscriber.waitFor(2)) {
+    const headers = { ...received.headers, 'nuncio-account': victim.account.id };
+    // Signatures do not cover headers, and all subscriptions share the key (docs/api.md).
+    assert.ok(isSignedBy(key, { ...received, headers }));
+    if (!received.body.includes('specversion')) continue;
+    assert.equal(JSON.parse(received.body).source, `/accounts/${attacker.account.id}`);
+    const forged = received.body.replace(attacker.account.id, victim.account.id);
+    assert.notEqual(forged, received.body);
+    assert.ok(!isSignedBy(key, { headers, body: forged }));
+  }
+});
+
 test('webhooks 79: the delivery key disturbs no token check, and signs no valid token', async () => {
   const client = await createTestClient(server);
   const token = await clientToken(server, client, ['read:posts']);
