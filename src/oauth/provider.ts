@@ -34,6 +34,7 @@ import { useSessions } from './provider_session.ts';
 import { confirmSignedOutRedirect, providerClass } from './redirects.ts';
 import { createDocumentFinder } from './registration/metadata_document.ts';
 import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
+import { useResumedRedirects } from './resumed_redirect.ts';
 import { useScopePolicy } from './scope_policy.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
 import { authorizationCodeStorage } from './storage/authorization_code.ts';
@@ -104,6 +105,7 @@ export function createProvider(options: ProviderOptions): Provider {
   useScopePolicy(provider, options.scopes);
   useSessions(provider);
   useInteractionBinding(provider, config.baseUrl);
+  useResumedRedirects(provider);
   useErrorResponses(provider);
   const newRefreshToken = refreshTokenValues(secret);
   useOpaqueTokens(provider);

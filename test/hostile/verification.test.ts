@@ -116,6 +116,30 @@ test('attack: a verified app that replaces its registration is unverified, and i
   assert.ok((await ask(browser, other)).leftTo?.searchParams.has('code'));
 });
 
+test('attack: a page that was opened before a redirect URI was removed sends no code there', async () => {
+  const app = await register();
+  const { browser } = await obtainCode(server, { account, client: app.client, scopes: ['read:posts'] });
+  const more = { prompt: 'consent' };
+  const pages = [await ask(browser, app.client, server, more), await ask(browser, app.client, server, more)];
+  const signIn = new TestBrowser(server.baseUrl);
+  const waiting = await ask(signIn, app.client);
+  const other = 'https://new.prints.example/callback';
+  assert.equal(await app.replace({ redirect_uris: [other] }), 200);
+  await verifyAsRead(app.id);
+  const { email, password } = account;
+  for (const page of [
+    await browser.submit(pages[0] as Page, { action: 'allow' }),
+    await browser.submit(pages[1] as Page, { action: 'deny' }),
+    await signIn.submit(waiting, { email: String(email), password, action: 'login' }),
+  ]) {
+    assert.equal(page.leftTo, null);
+    assert.match(page.text, /invalid_redirect_uri/);
+  }
+  // The registered one still gets a code.
+  const page = await ask(browser, { id: app.id, redirectUri: other }, server, { prompt: 'consent' });
+  assert.ok((await browser.submit(page, { action: 'allow' })).leftTo?.searchParams.has('code'));
+});
+
 test('attack: a verified app that changes its metadata document is unverified', async () => {
   const path = '/prints.json';
   const id = site.url(path);
