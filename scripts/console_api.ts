@@ -5,8 +5,10 @@
 
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { TSchema } from 'typebox';
 import { createScopeCatalogue } from '../src/grants/scopes.ts';
 import type { Operation, Parameter } from '../src/http/operation.ts';
+import { schemaName } from '../src/http/schema.ts';
 import { loadPlatform } from '../src/platform.ts';
 import { referenceParts } from '../src/reference_parts.ts';
 import { openApiDocument } from '../src/web/reference/openapi.ts';
@@ -40,14 +42,16 @@ export async function writeConsoleApi(): Promise<void> {
 }
 
 /** Returns the type of one operation: its parameters, body and responses. */
-function operationType({ method, path, parameters, body, responses }: Operation): string {
-  const contents = Object.values(body?.content ?? {}).map(({ schema }) => schema);
-  const response = Object.values(responses).map(({ schema }) => schema ?? 'null');
+function operationType({ method, path, parameters = [], body, responses }: Operation): string {
+  const names = (schemas: (TSchema | undefined)[], none: string) =>
+    [...new Set(schemas.map((schema) => (schema === undefined ? none : schemaName(schema))))].join(' | ');
+  const others = Object.values(body?.otherTypes ?? {}).map(({ schema }) => schema);
+  const response = Object.values(responses).map(({ schema }) => schema);
   const members = [
     `path: ${parametersType(parameters.filter((parameter) => parameter.in === 'path'))}`,
     `query: ${parametersType(parameters.filter((parameter) => parameter.in === 'query'))}`,
-    `body: ${contents.length === 0 ? 'undefined' : [...new Set(contents)].join(' | ')}`,
-    `response: ${[...new Set(response)].join(' | ')}`,
+    `body: ${names([body?.schema, ...others], 'undefined')}`,
+    `response: ${names(response, 'null')}`,
   ];
   return `  '${method.toUpperCase()} ${path}': { ${members.join('; ')} };`;
 }

@@ -1,19 +1,21 @@
 /** The parts of the OpenAPI document. The server publishes it, and the console's types are generated from it. */
 
-import { describeAccountApi } from './account_api/operations.ts';
-import { describeAdministration } from './admin/operations.ts';
-import { describeApps } from './apps/api/operations.ts';
+import { accountsPart } from './api/accounts/accounts.ts';
+import { adminPart } from './api/admin/admin.ts';
+import { appsPart } from './api/apps/apps.ts';
+import { eventsPart } from './api/events/events.ts';
+import { webhooksPart } from './api/webhooks/webhooks.ts';
 import { describeCollections } from './collections/operations.ts';
 import type { ReferencePart } from './http/operation.ts';
 import type { Platform } from './platform.ts';
-import { describeWebhooks } from './webhooks/api/reference/describe.ts';
 
-export function referenceParts(platform: Platform): ReferencePart[] {
+export function referenceParts({ collections, eventKinds }: Platform): ReferencePart[] {
   return [
-    describeCollections(platform.collections),
-    describeWebhooks(platform.eventKinds),
-    describeApps(),
-    describeAccountApi(),
-    describeAdministration(),
+    describeCollections(collections),
+    eventsPart(eventKinds),
+    webhooksPart(eventKinds),
+    appsPart,
+    accountsPart,
+    adminPart,
   ];
 }

@@ -9,16 +9,14 @@ import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import { registerAccountApi } from './account_api/account_api.ts';
 import { returnOriginsOf } from './accounts/settings.ts';
 import { readUpstreamSecrets, type UpstreamSecrets } from './accounts/upstream/provider_settings.ts';
 import { createUpstreamClient } from './accounts/upstream/upstream_client.ts';
-import { registerAdministration } from './admin/admin.ts';
-import { registerAppRoutes } from './apps/api/app_routes.ts';
-import { registerInvitationRoutes } from './apps/api/invitation_routes.ts';
-import { registerLogoRoutes } from './apps/api/logo_routes.ts';
-import { registerMemberRoutes } from './apps/api/member_routes.ts';
-import { registerSecretRoutes } from './apps/api/secret_routes.ts';
+import { registerAccountApi } from './api/accounts/accounts.ts';
+import { registerAdministration } from './api/admin/admin.ts';
+import { registerApps } from './api/apps/apps.ts';
+import { registerEvents } from './api/events/events.ts';
+import { registerWebhooksApi } from './api/webhooks/webhooks.ts';
 import { registerRoot } from './collections/root.ts';
 import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
@@ -194,7 +192,6 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   const limited = limitGuard(guard, limiter);
   const webhooks = createWebhooks({
     db,
-    logDb,
     databaseUrl,
     engineConnections: shares.engine,
     collectsStartupGarbage: options.collectsStartupGarbage ?? false,
@@ -205,9 +202,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     secret,
     kinds: platform.eventKinds,
     settings: platform.webhooks,
-    deliveryKeys,
     egress,
-    guard: limited,
     onFalseHints,
     // Functions cannot be passed to a thread.
     enginePlace: options.enginePlace ?? (egress.resolveHost === undefined ? 'thread' : 'here'),
@@ -218,7 +213,17 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   registerApi(app, (api) => {
     showRateLimit(api);
     guardBodies(api, limited);
-    registerApiRoutes(api, { options, db, outbox, scopes, guard: limited, authorization, webhooks });
+    registerApiRoutes(api, {
+      options,
+      db,
+      logDb,
+      outbox,
+      scopes,
+      guard: limited,
+      authorization,
+      webhooks,
+      deliveryKeys,
+    });
   });
 
   const offered = scopes.values().filter(({ isForUsers }) => isForUsers);
@@ -305,17 +310,21 @@ function openMetricsApplication({ config, logger }: ServerOptions, app: FastifyI
 interface ApiParts {
   options: ServerOptions;
   db: Database;
+  /** Used to read the delivery log. */
+  logDb: Database;
   outbox: Outbox;
   scopes: ScopeCatalogue;
   /** Authenticates requests and counts them against their rate limits. */
   guard: Guard;
   authorization: Authorization;
   webhooks: Webhooks;
+  deliveryKeys: DeliveryKeyring;
 }
 
 /** Registers the resource API: collections, webhooks, apps, accounts and administration. */
 function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
-  const { options, db, outbox, scopes, guard, authorization, webhooks } = parts;
+  const { options, db, outbox, scopes, guard, authorization, webhooks, deliveryKeys } = parts;
+  const route = { api, db, guard };
   const { config, platform, secret } = options;
   const links = platform.collections.map(({ name, readScope, writeScope }) => ({
     name,
@@ -331,18 +340,30 @@ function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
   registerRoot(api, guard, authorization.subjectOf, links, (principal) => webhooks.quotasOf(principal));
   const { onPublished } = webhooks;
   registerCollections(api, { db, guard, wake: () => outbox.wake(), onPublished }, platform.collections);
-  webhooks.registerRoutes(api);
+  const { eventKinds: kinds, webhooks: settings } = platform;
+  const { catalogue } = webhooks;
+  const onErased = (positions: number[]) => webhooks.forget(positions);
+  registerEvents({ ...route, catalogue, config, settings, deliveryKeys, onPublished, onErased }, kinds);
+  const { appSubscriptions, quotas, headers: headerNames } = settings;
+  registerWebhooksApi(
+    {
+      ...route,
+      logDb: parts.logDb,
+      catalogue,
+      config,
+      appSubscriptions,
+      quotas,
+      headerNames,
+      sealer: createSealer(secret, 'subscription-secret'),
+    },
+    kinds,
+    () => webhooks.recover(),
+  );
   const { clients, checkMetadata } = authorization;
   const sealer = createSealer(secret, 'app-secret');
-  registerAppRoutes({ api, db, guard, settings: platform.apps, clients, checkMetadata, sealer });
-  registerLogoRoutes({ api, db, guard, clients });
-  registerSecretRoutes({ api, db, guard, clients, sealer });
-  registerMemberRoutes({ api, db, guard });
-  registerInvitationRoutes({ api, db, guard });
+  registerApps({ ...route, settings: platform.apps, clients, checkMetadata, sealer });
   registerAccountApi({
-    api,
-    db,
-    guard,
+    ...route,
     scopes,
     sealer: createSealer(secret, 'account-responses'),
     baseUrl: config.baseUrl,
@@ -352,8 +373,8 @@ function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
   const { oauth, webhooks: ofWebhooks, apps, accounts } = platform;
   const brand = { ...platform.brand, logo: platform.brand.logo?.type ?? null };
   const sections = { oauth, webhooks: ofWebhooks, apps, accounts, brand };
-  const events = { catalogue: webhooks.catalogue, onPublished };
-  registerAdministration({ api, db, guard, clients, events, config, platform: sections });
+  const events = { catalogue, onPublished };
+  registerAdministration({ ...route, clients, events, config, platform: sections });
 }
 
 /** Milliseconds between deletions of expired idempotency keys. */

@@ -20,7 +20,7 @@ const rows: readonly (readonly string[])[] = [
   ['apps'],
   ['events'],
   ['oauth', 'collections', 'webhooks'],
-  ['web', 'admin', 'account_api'],
+  ['web', 'api'],
   ['platform.ts'],
   ['reference_parts.ts'],
   ['server.ts', 'index.ts'],

@@ -10,7 +10,7 @@ import { type Client, type ClientRow, createClient, toClient, verifiedAt } from 
 import { ownClientIds } from '../clients/own_clients.ts';
 import type { SelfDescription } from '../clients/self_registered.ts';
 import type { Database, Transaction } from '../database/database.ts';
-import type { Actor } from './actor.ts';
+import type { Actor } from '../grants/actor.ts';
 
 export const roles = ['owner', 'developer'] as const;
 export type Role = (typeof roles)[number];

@@ -8,9 +8,7 @@ import Type, { type TSchema } from 'typebox';
 import type { Client } from '../clients/client.ts';
 import { authMethods, deviceCodeGrantType } from '../clients/client.ts';
 import type { SelfDescription } from '../clients/self_registered.ts';
-import { compileBodySchema, errorsMax } from '../http/body_schema.ts';
-import { escapePointer } from '../http/json.ts';
-import { bodyProblem, type ValidationError } from '../http/problem.ts';
+import { StringEnum } from '../http/schema.ts';
 
 export type Metadata = Record<string, unknown>;
 
@@ -31,7 +29,6 @@ export const accountGrantTypes = [
 const Text = (maxLength = 2_048) => Type.String({ minLength: 1, maxLength });
 const Uri = () => Text();
 const Texts = (maxItems: number) => Type.Array(Text(), { maxItems });
-const StringEnum = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
 
 /** Schemas by name, in the order of responses. */
 export const settableMembers: Readonly<Record<string, TSchema>> = {
@@ -74,40 +71,18 @@ export const settableMembers: Readonly<Record<string, TSchema>> = {
 /** Members that are always returned, as null if they are not set. */
 const shownAlways = ['client_uri', 'logo_uri', 'policy_uri', 'tos_uri'];
 
-/** Members that only the server sets. */
-const serverMembers = new Set([
-  ...['client_id', 'client_id_issued_at', 'client_secret', 'client_secret_expires_at', 'state', 'origin'],
-  ...['role', 'secrets', 'created_at', 'updated_at', '_links'],
-]);
-
-const isValid = compileBodySchema(Type.Object(asOptional(settableMembers)));
-
 export function asOptional(members: Readonly<Record<string, TSchema>>): Record<string, TSchema> {
   return Object.fromEntries(Object.entries(members).map(([name, schema]) => [name, Type.Optional(schema)]));
 }
 
-/** Reads the body of a create request. Null means not set. @throws Problem 422 */
-export function readNewApp(body: unknown): Metadata {
-  const metadata = withoutNulls(readMembers(body));
-  if (metadata.client_name === undefined)
-    throw bodyProblem([{ pointer: '/client_name', message: 'is required' }]);
-  validate(metadata);
-  return metadata;
-}
-
-/** Applies a merge patch (RFC 7396) to an app's metadata. Null resets a member to its default. @throws Problem 422 */
-export function readAppPatch(patch: unknown, client: Client): Metadata {
-  const given = readMembers(patch);
-  if (given.client_name === null)
-    throw bodyProblem([{ pointer: '/client_name', message: 'cannot be removed' }]);
+/** Applies a merge patch (RFC 7396) to an app's metadata. Null resets a member to its default. */
+export function applyAppPatch(given: Metadata, client: Client): Metadata {
   const current = metadataOf(client);
   // Reset, because their defaults depend on the grant types and the method.
   if (given.grant_types !== undefined) delete current.response_types;
   const method = given.token_endpoint_auth_method;
   if (method !== undefined && method !== 'private_key_jwt') delete current.token_endpoint_auth_signing_alg;
-  const merged = withoutNulls({ ...current, ...given });
-  validate(merged);
-  return merged;
+  return withoutNulls({ ...current, ...given });
 }
 
 /** The metadata of an app, with the names that members set. */
@@ -135,31 +110,7 @@ export function shownMetadata(client: Client): Metadata {
   return { ...Object.fromEntries(shown), contacts: metadata.contacts ?? [] };
 }
 
-function readMembers(body: unknown): Metadata {
-  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
-    throw bodyProblem([{ pointer: '', message: 'must be an object' }]);
-  }
-  const errors: ValidationError[] = [];
-  for (const name of Object.keys(body)) {
-    if (Object.hasOwn(settableMembers, name)) continue;
-    const message = serverMembers.has(name) ? 'is set by the server' : 'is not a known property';
-    errors.push({ pointer: `/${escapePointer(name)}`, message });
-    if (errors.length === errorsMax) break;
-  }
-  if (errors.length > 0) throw bodyProblem(errors);
-  return { ...(body as Metadata) };
-}
-
-function validate(metadata: Metadata): void {
-  if (isValid(metadata)) return;
-  const errors = (isValid.errors ?? []).map(({ instancePath, message, params }) => {
-    const allowed = (params as { allowedValues?: unknown[] }).allowedValues;
-    const detail = allowed === undefined ? '' : `: ${allowed.join(', ')}`;
-    return { pointer: instancePath, message: `${message ?? 'is invalid'}${detail}` };
-  });
-  throw bodyProblem(errors.map((error) => ({ ...error, code: 'invalid_client_metadata' })));
-}
-
-function withoutNulls(metadata: Metadata): Metadata {
+/** Null means not set. */
+export function withoutNulls(metadata: Metadata): Metadata {
   return Object.fromEntries(Object.entries(metadata).filter(([, value]) => value !== null));
 }

@@ -8,7 +8,7 @@ import { recordEntry } from '../audit/entry.ts';
 import { addClientSecret, clientSecretsMax } from '../clients/client_secret.ts';
 import { digest } from '../crypto/digest.ts';
 import type { Database, Transaction } from '../database/database.ts';
-import type { Actor } from './actor.ts';
+import type { Actor } from '../grants/actor.ts';
 import { lockApp } from './app.ts';
 
 export interface AppSecret {

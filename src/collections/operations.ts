@@ -1,22 +1,21 @@
 /** Describes the operations of collections for the reference, from their declarations. */
 
 import Type, { type TSchema } from 'typebox';
-import { jsonPatchType, mergePatchType } from '../http/api.ts';
-import { keyParameter } from '../http/describe.ts';
+import { jsonPatchType } from '../http/api.ts';
+import { jsonBody, keyParameter, mergePatchBody, pathParameter, token } from '../http/describe.ts';
 import type { Operation, Parameter, ReferencePart, ResponseDescription } from '../http/operation.ts';
-import { requestSchema } from '../http/request_schema.ts';
+import { Id, named, reference } from '../http/schema.ts';
 import { cursorCharactersMax, cursorPattern } from './cursor.ts';
 import { exampleIds, exampleResource } from './example.ts';
 import { embeddedInResponseMax, embeddedMax } from './expansions.ts';
 import { orderDefault, pageSizeDefault, pageSizeMax, selectableMembers } from './query.ts';
 import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
-import { rootOperation, rootSchema } from './root_operation.ts';
+import { rootOperation } from './root_operation.ts';
 import {
   actionSchema,
   createSchema,
   filterSchema,
   jsonPatchSchema,
-  LinkSchema,
   listSchema,
   mergePatchSchema,
   replaceSchema,
@@ -28,12 +27,6 @@ export function describeCollections(collections: readonly ResourceType[]): Refer
   const types = collections.flatMap(withChildren);
   return {
     operations: [rootOperation, ...types.flatMap(describe)],
-    schemas: {
-      Link: LinkSchema,
-      Root: rootSchema,
-      JsonPatch: jsonPatchSchema,
-      ...Object.assign({}, ...types.map(schemasOf)),
-    },
     tags: [
       { name: 'api', description: 'Who the token acts for.' },
       ...collections.map(({ name, description }) => ({ name, description })),
@@ -51,8 +44,25 @@ const upper = (name: string) =>
     .map((word) => word.charAt(0).toUpperCase() + word.slice(1))
     .join('');
 
-function schemasOf(type: ResourceType): Record<string, TSchema> {
+interface Schemas {
+  resource: TSchema;
+  /** The resource, or its members that `fields` names. */
+  shown: TSchema;
+  list: TSchema;
+  create: TSchema;
+}
+
+const known = new WeakMap<ResourceType, Schemas>();
+
+function schemasOf(type: ResourceType): Schemas {
+  const found = known.get(type) ?? createSchemas(type);
+  known.set(type, found);
+  return found;
+}
+
+function createSchemas(type: ResourceType): Schemas {
   const name = nameOf(type);
+  // By name, because resources can embed each other.
   const embedded = Object.fromEntries(
     type.expansions.map((expansion) => {
       const embeddedName = nameOf(expansion.type);
@@ -62,28 +72,15 @@ function schemasOf(type: ResourceType): Record<string, TSchema> {
       ];
     }),
   );
-  const schemas: Record<string, TSchema> = {
-    [name]: resourceSchema(type, embedded),
-    [`${name}Selection`]: selectionSchema(type, embedded),
-    [`${name}Shown`]: anyOf(name, `${name}Selection`),
-    [`${name}List`]: listSchema(reference(`${name}Shown`)),
-    [`${name}Create`]: requestSchema(createSchema(type)),
+  const resource = named(name, resourceSchema(type, embedded));
+  const selection = named(`${name}Selection`, selectionSchema(type, embedded));
+  const shown = named(`${name}Shown`, Type.Union([resource, selection]));
+  return {
+    resource,
+    shown,
+    list: named(`${name}List`, listSchema(shown)),
+    create: named(`${name}Create`, createSchema(type)),
   };
-  if (type.parent !== null) return schemas;
-  schemas[`${name}Replace`] = requestSchema(replaceSchema(type));
-  schemas[`${name}MergePatch`] = requestSchema(mergePatchSchema(type));
-  for (const { name: action, input } of type.actions) {
-    schemas[`${name}${upper(action)}`] = requestSchema(actionSchema(input));
-  }
-  return schemas;
-}
-
-function reference(name: string): TSchema {
-  return { $ref: `#/components/schemas/${name}` };
-}
-
-function anyOf(...names: string[]): TSchema {
-  return { anyOf: names.map(reference) };
 }
 
 function describe(type: ResourceType): Operation[] {
@@ -103,13 +100,7 @@ function pathOf(type: ResourceType): string {
 }
 
 function pathParameters(type: ResourceType, withId: boolean): Parameter[] {
-  const id = (name: string, item: string): Parameter => ({
-    name,
-    in: 'path',
-    description: `The id of the ${item}.`,
-    schema: Type.String({ format: 'uuid' }),
-    required: true,
-  });
+  const id = (name: string, item: string) => pathParameter(name, `The id of the ${item}.`, Id());
   return [
     ...(type.parent === null ? [] : [id('parent', type.parent.item)]),
     ...(withId ? [id('id', type.item)] : []),
@@ -165,7 +156,7 @@ function listOperation(type: ResourceType): Operation {
     path: pathOf(type),
     tag: (type.parent ?? type).name,
     summary: `List ${type.name}`,
-    scopes: [type.readScope],
+    admission: token(type.readScope),
     parameters: [
       ...pathParameters(type, false),
       {
@@ -184,7 +175,7 @@ function listOperation(type: ResourceType): Operation {
         name: 'sort',
         in: 'query',
         description: 'The order. A leading - means descending.',
-        schema: { enum: sorts, type: 'string', default: orderDefault } as TSchema,
+        schema: Type.String({ enum: sorts, default: orderDefault }),
       },
       ...filters,
       ...shapeParameters(type),
@@ -192,12 +183,11 @@ function listOperation(type: ResourceType): Operation {
     responses: {
       200: {
         description: 'A page of the list.',
-        schema: `${nameOf(type)}List`,
+        schema: schemasOf(type).list,
         headers: ['Link'],
         example: { items: [exampleOf(type)], _links: { self: { href: examplePath(type) } } },
       },
     },
-    problems: type.parent === null ? [] : [404],
   };
 }
 
@@ -208,7 +198,7 @@ function readOperation(type: ResourceType): Operation {
     path: `${pathOf(type)}/{id}`,
     tag: (type.parent ?? type).name,
     summary: `Read ${oneOf(type)}`,
-    scopes: [type.readScope],
+    admission: token(type.readScope),
     parameters: [
       ...pathParameters(type, true),
       ...shapeParameters(type),
@@ -217,13 +207,12 @@ function readOperation(type: ResourceType): Operation {
     responses: {
       200: {
         description: 'The resource.',
-        schema: `${nameOf(type)}Shown`,
+        schema: schemasOf(type).shown,
         headers: validatorHeaders,
         example: exampleOf(type),
       },
       304: { description: 'The resource has not changed.', headers: validatorHeaders },
     },
-    problems: [404],
   };
 }
 
@@ -234,7 +223,7 @@ function shown(
 ): ResponseDescription {
   return {
     description,
-    schema: nameOf(type),
+    schema: schemasOf(type).resource,
     headers: [...validatorHeaders, ...headers],
     example: exampleOf(type),
   };
@@ -247,14 +236,11 @@ function createOperation(type: ResourceType): Operation {
     path: pathOf(type),
     tag: (type.parent ?? type).name,
     summary: type.parent === null ? `Create ${oneOf(type)}` : `Add ${oneOf(type)}`,
-    scopes: [type.writeScope],
+    admission: token(type.writeScope),
     parameters: [...pathParameters(type, false), keyParameter],
-    body: {
-      required: true,
-      content: { 'application/json': { schema: `${nameOf(type)}Create`, example: type.example } },
-    },
+    body: jsonBody(schemasOf(type).create, type.example),
     responses: { 201: shown(type, 'The resource was created.', ['Location', 'Idempotency-Replayed']) },
-    problems: [...(type.parent === null ? [] : [404]), 409, 413, 415, 422],
+    problems: [409],
   };
 }
 
@@ -265,19 +251,15 @@ function replaceOperation(type: ResourceType): Operation {
     path: `${pathOf(type)}/{id}`,
     tag: type.name,
     summary: `Replace ${oneOf(type)}`,
-    scopes: [type.writeScope],
+    admission: token(type.writeScope),
     parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
-    body: {
-      required: true,
-      content: { 'application/json': { schema: `${nameOf(type)}Replace`, example: settable(type) } },
-    },
+    body: jsonBody(named(`${nameOf(type)}Replace`, replaceSchema(type)), settable(type)),
     responses: { 200: shown(type, 'The resource has the given values, and defaults for omitted ones.') },
-    problems: [404, 412, 413, 415, 422],
+    problems: [412],
   };
 }
 
 function patchOperation(type: ResourceType): Operation {
-  const merge = { schema: `${nameOf(type)}MergePatch`, example: settable(type) };
   const [first] = Object.entries(settable(type));
   return {
     id: `patch_${type.table}`,
@@ -285,21 +267,19 @@ function patchOperation(type: ResourceType): Operation {
     path: `${pathOf(type)}/{id}`,
     tag: type.name,
     summary: `Change ${oneOf(type)}`,
-    scopes: [type.writeScope],
+    admission: token(type.writeScope),
     parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
     body: {
-      required: true,
-      content: {
-        [mergePatchType]: merge,
-        'application/json': merge,
+      ...mergePatchBody(named(`${nameOf(type)}MergePatch`, mergePatchSchema(type)), settable(type)),
+      otherTypes: {
         [jsonPatchType]: {
-          schema: 'JsonPatch',
+          schema: jsonPatchSchema,
           example: first === undefined ? [] : [{ op: 'replace', path: `/${first[0]}`, value: first[1] }],
         },
       },
     },
     responses: { 200: shown(type, 'The resource was changed.') },
-    problems: [404, 409, 412, 413, 415, 422],
+    problems: [409, 412],
   };
 }
 
@@ -310,10 +290,10 @@ function deleteOperation(type: ResourceType): Operation {
     path: `${pathOf(type)}/{id}`,
     tag: type.name,
     summary: `Delete ${oneOf(type)}`,
-    scopes: [type.writeScope],
+    admission: token(type.writeScope),
     parameters: [...pathParameters(type, true), ...conditionParameters(...preconditions)],
     responses: { 204: { description: 'The resource and its sub-collections were deleted.' } },
-    problems: [404, 412, 413, 415],
+    problems: [412],
   };
 }
 
@@ -328,14 +308,11 @@ function actionOperation(type: ResourceType, action: ResourceAction): Operation 
     tag: type.name,
     summary: `${upper(action.name)} ${oneOf(type)}`,
     ...(action.description === '' ? {} : { description: action.description }),
-    scopes: [type.writeScope],
+    admission: token(type.writeScope),
     parameters: [...pathParameters(type, true), keyParameter, ...conditionParameters(...preconditions)],
-    body: {
-      required: false,
-      content: { 'application/json': { schema: `${nameOf(type)}${upper(action.name)}`, example } },
-    },
+    body: jsonBody(named(`${nameOf(type)}${upper(action.name)}`, actionSchema(action.input)), example, false),
     responses: { 200: shown(type, 'The action was performed.', ['Idempotency-Replayed']) },
-    problems: [404, 409, 412, 413, 415, 422],
+    problems: [409, 412],
   };
 }
 

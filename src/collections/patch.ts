@@ -4,8 +4,7 @@
  */
 
 import { isDeepStrictEqual } from 'node:util';
-import { escapePointer } from '../http/json.ts';
-import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
+import { bodyProblem, escapePointer, Problem, type ValidationError } from '../http/problem.ts';
 import { applyJsonPatch } from './json_patch.ts';
 import { type OwnedRow, toMembers } from './resource.ts';
 import type { ResourceType } from './resource_type.ts';

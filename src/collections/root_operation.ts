@@ -1,28 +1,33 @@
 /** Describes `GET /api` for the reference. */
 
-import Type, { type TSchema } from 'typebox';
+import Type from 'typebox';
+import { links, token } from '../http/describe.ts';
 import type { Operation } from '../http/operation.ts';
+import { named, strict } from '../http/schema.ts';
 import { exampleIds } from './example.ts';
 
-export const rootSchema = Type.Object(
-  {
-    // A UUID, or a pairwise subject identifier.
-    account: Type.Union([Type.Object({ id: Type.String() }), Type.Null()]),
-    client: Type.Object({ id: Type.String() }),
-    scopes: Type.Array(Type.String()),
-    quotas: Type.Optional(
-      Type.Record(
-        Type.String(),
-        Type.Object({ limit: Type.Integer({ minimum: 0 }), left: Type.Integer({ minimum: 0 }) }),
-        {
-          description:
-            'For tokens with `read:webhooks` or `write:webhooks`: the limit and the rest of each quota. Quotas limit the subscriptions of the grant (or of the user or app itself), of the account and of the app, the deliveries per event of the account, and the bytes of responses that the log stores per day. Creating a subscription above a limit gets 422 with a code such as `quota-account-subscriptions`.',
-        },
+const root = named(
+  'Root',
+  Type.Object(
+    {
+      // A UUID, or a pairwise subject identifier.
+      account: Type.Union([Type.Object({ id: Type.String() }), Type.Null()]),
+      client: Type.Object({ id: Type.String() }),
+      scopes: Type.Array(Type.String()),
+      quotas: Type.Optional(
+        Type.Record(
+          Type.String(),
+          Type.Object({ limit: Type.Integer({ minimum: 0 }), left: Type.Integer({ minimum: 0 }) }),
+          {
+            description:
+              'For tokens with `read:webhooks` or `write:webhooks`: the limit and the rest of each quota. Quotas limit the subscriptions of the grant (or of the user or app itself), of the account and of the app, the deliveries per event of the account, and the bytes of responses that the log stores per day. Creating a subscription above a limit gets 422 with a code such as `quota-account-subscriptions`.',
+          },
+        ),
       ),
-    ),
-    _links: Type.Record(Type.String(), { $ref: '#/components/schemas/Link' } as TSchema),
-  },
-  { additionalProperties: false },
+      _links: links,
+    },
+    strict,
+  ),
 );
 
 export const rootOperation: Operation = {
@@ -33,13 +38,12 @@ export const rootOperation: Operation = {
   summary: 'Read who the token acts for',
   description:
     'Returns the account, the client, the scopes of the token, the rest of its quotas, and links to what it can use.',
-  scopes: [],
-  parameters: [],
+  admission: token(),
   responses: {
     200: {
       description:
         'The account, the client and the scopes. The account is null if the client acts for itself, and has a pairwise id if the client uses pairwise subjects.',
-      schema: 'Root',
+      schema: root,
       example: {
         account: { id: exampleIds.author },
         client: { id: 'reader' },
@@ -49,5 +53,4 @@ export const rootOperation: Operation = {
       },
     },
   },
-  problems: [],
 };

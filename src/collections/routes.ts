@@ -13,6 +13,7 @@ import { isNotModified } from '../http/conditional.ts';
 import { readIdempotencyKey, runIdempotent } from '../http/idempotency.ts';
 import { type JsonResponse, sendResponse } from '../http/json_response.ts';
 import { mediaType } from '../http/media_types.ts';
+import type { Operation as Described } from '../http/operation.ts';
 import { Problem } from '../http/problem.ts';
 import { activeTraceparent, inSpan } from '../http/tracing.ts';
 import { cellsOf } from './cells.ts';
@@ -21,6 +22,7 @@ import { requireUser } from './create.ts';
 import { collectCreations } from './creations.ts';
 import { embed } from './expansions.ts';
 import { listResources } from './list.ts';
+import { describeCollections } from './operations.ts';
 import { mergedValues, patchedValues, replacedValues } from './patch.ts';
 import { readListQuery, readResourceQuery, rejectQuery } from './query.ts';
 import { createReader } from './reader.ts';
@@ -72,12 +74,19 @@ export function registerCollections(
   context: CollectionsContext,
   collections: readonly ResourceType[],
 ): void {
+  const described = new Map(
+    describeCollections(collections).operations.map((operation) => [
+      `${operation.method.toUpperCase()} ${operation.path}`,
+      operation,
+    ]),
+  );
   for (const type of collections.flatMap(withChildren)) {
     for (const { method, url, scope, handle } of operationsOf(context, type)) {
       const principals = new WeakMap<FastifyRequest, Principal>();
       api.route({
         method,
         url,
+        config: { operation: described.get(`${method} ${url.replaceAll(/:(\w+)/g, '{$1}')}`) as Described },
         // Check the token before reading the body.
         onRequest: async (request) => {
           principals.set(request, await context.guard(request, scope));

@@ -4,17 +4,10 @@
  */
 
 import Type, { type TSchema } from 'typebox';
-import { requestSchema } from '../http/request_schema.ts';
+import { Link } from '../http/describe.ts';
+import { Id, named, StringEnum, strict, Time } from '../http/schema.ts';
 import { patchOperationsMax } from './json_patch.ts';
 import { type Field, isChangeable, type ResourceType } from './resource_type.ts';
-
-const Id = () => Type.String({ format: 'uuid' });
-const Time = () => Type.String({ format: 'date-time' });
-
-export const LinkSchema = Type.Object(
-  { href: Type.String(), method: Type.Optional(Type.String()) },
-  { additionalProperties: false },
-);
 
 /** The members of a resource in a response, without `_links`. */
 function members(type: ResourceType): Record<string, TSchema> {
@@ -36,10 +29,7 @@ export type EmbeddedSchemas = Readonly<Record<string, TSchema>>;
 
 /** A resource in a response. */
 export function resourceSchema(type: ResourceType, embedded: EmbeddedSchemas): TSchema {
-  return Type.Object(
-    { ...members(type), _links: linksSchema(type), ...embeddedMember(embedded) },
-    { additionalProperties: false },
-  );
+  return Type.Object({ ...members(type), _links: linksSchema(type), ...embeddedMember(embedded) }, strict);
 }
 
 /** All members are optional: a request may not expand them, and permissions may have changed. */
@@ -47,7 +37,7 @@ function embeddedMember(embedded: EmbeddedSchemas): Record<string, TSchema> {
   const schemas = Object.entries(embedded).map(([name, schema]) => [name, Type.Optional(schema)]);
   if (schemas.length === 0) return {};
   const members = Object.fromEntries(schemas) as Record<string, TSchema>;
-  return { _embedded: Type.Optional(Type.Object(members, { additionalProperties: false })) };
+  return { _embedded: Type.Optional(Type.Object(members, strict)) };
 }
 
 /** A resource with only the members that `?fields=` names. */
@@ -61,17 +51,14 @@ export function selectionSchema(type: ResourceType, embedded: EmbeddedSchemas): 
       _links: linksSchema(type),
       ...embeddedMember(embedded),
     },
-    { additionalProperties: false },
+    strict,
   );
 }
 
 /** A page of a list. */
 export function listSchema(item: TSchema): TSchema {
-  const links = Type.Object(
-    { self: LinkSchema, next: Type.Optional(LinkSchema) },
-    { additionalProperties: false },
-  );
-  return Type.Object({ items: Type.Array(item), _links: links }, { additionalProperties: false });
+  const links = Type.Object({ self: Link, next: Type.Optional(Link) }, strict);
+  return Type.Object({ items: Type.Array(item), _links: links }, strict);
 }
 
 /** RFC 7396: any writable members; null removes a member. */
@@ -84,7 +71,7 @@ export function mergePatchSchema(type: ResourceType): TSchema {
     const part = field.column === 'jsonb' ? mergePart(schema) : schema;
     properties[field.name] = Type.Optional(isRemovable ? Type.Union([part, Type.Null()]) : part);
   }
-  return Type.Object(properties, { additionalProperties: false });
+  return Type.Object(properties, strict);
 }
 
 /** RFC 7396: objects are merged member by member. The result must match the field's own schema. */
@@ -107,10 +94,8 @@ function mergePart(schema: TSchema): TSchema {
 export function filterSchema(field: Field): TSchema {
   const { anyOf, ...rest } = withoutDefault(field.schema) as { anyOf?: { type?: string }[] };
   const parts = anyOf?.filter(({ type }) => type !== 'null');
-  if (parts === undefined) return requestSchema(rest as TSchema);
-  return requestSchema(
-    (parts.length === 1 ? { ...rest, ...parts[0] } : { ...rest, anyOf: parts }) as TSchema,
-  );
+  if (parts === undefined) return rest as TSchema;
+  return (parts.length === 1 ? { ...rest, ...parts[0] } : { ...rest, anyOf: parts }) as TSchema;
 }
 
 function withoutDefault(schema: TSchema): TSchema {
@@ -119,11 +104,11 @@ function withoutDefault(schema: TSchema): TSchema {
 }
 
 function linksSchema(type: ResourceType): TSchema {
-  const links: Record<string, TSchema> = { self: LinkSchema };
-  if (type.parent !== null) links[type.parent.item] = LinkSchema;
-  for (const child of type.children) links[child.name] = LinkSchema;
-  for (const action of type.actions) links[action.name] = Type.Optional(LinkSchema);
-  return Type.Object(links, { additionalProperties: false });
+  const links: Record<string, TSchema> = { self: Link };
+  if (type.parent !== null) links[type.parent.item] = Link;
+  for (const child of type.children) links[child.name] = Link;
+  for (const action of type.actions) links[action.name] = Type.Optional(Link);
+  return Type.Object(links, strict);
 }
 
 /** The body of POST. */
@@ -147,21 +132,24 @@ function bodySchema(fields: readonly Field[]): TSchema {
     const { name, schema, default: fallback } = field;
     properties[name] = fallback === undefined ? schema : Type.Optional({ ...schema, default: fallback });
   }
-  return Type.Object(properties, { additionalProperties: false });
+  return Type.Object(properties, strict);
 }
 
-const pointer = requestSchema(Type.String({ pattern: '^(/([^~]|~[01])*)?$' }));
+const pointer = Type.String({ pattern: '^(/([^~]|~[01])*)?$' });
 
 /** RFC 6902. */
-export const jsonPatchSchema = Type.Array(
-  Type.Union([
-    Type.Object({
-      op: { type: 'string', enum: ['add', 'replace', 'test'] } as TSchema,
-      path: pointer,
-      value: {} as TSchema,
-    }),
-    Type.Object({ op: { type: 'string', enum: ['remove'] } as TSchema, path: pointer }),
-    Type.Object({ op: { type: 'string', enum: ['move', 'copy'] } as TSchema, path: pointer, from: pointer }),
-  ]),
-  { maxItems: patchOperationsMax },
+export const jsonPatchSchema = named(
+  'JsonPatch',
+  Type.Array(
+    Type.Union([
+      Type.Object({
+        op: StringEnum('add', 'replace', 'test'),
+        path: pointer,
+        value: {} as TSchema,
+      }),
+      Type.Object({ op: StringEnum('remove'), path: pointer }),
+      Type.Object({ op: StringEnum('move', 'copy'), path: pointer, from: pointer }),
+    ]),
+    { maxItems: patchOperationsMax },
+  ),
 );

@@ -1,9 +1,7 @@
 /** Validates bodies against schemas. Schemas are compiled once at start, and every error is reported with its place. */
 
-import type { ErrorObject } from 'ajv';
 import type { TSchema } from 'typebox';
-import { compileBodySchema } from '../http/body_schema.ts';
-import { toValidationError } from '../http/errors.ts';
+import { type BodySchema, compileBodySchema } from '../http/body_schema.ts';
 import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
 import { isStorableTime } from './column.ts';
 import type { Field } from './resource_type.ts';
@@ -21,7 +19,8 @@ export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck 
   const integers = fields.filter((field) => field.column === 'bigint');
   return (body) => {
     if (body === undefined) throw new Problem(400, 'A body is required.', { code: 'no-body' });
-    if (!validate(body)) throw bodyProblem((validate.errors ?? []).map(toError));
+    const invalid = validate(body);
+    if (invalid.length > 0) throw bodyProblem(invalid);
     const values = body as Record<string, unknown>;
     const errors: ValidationError[] = times
       .filter(({ name }) => typeof values[name] === 'string' && !isStorableTime(values[name]))
@@ -36,7 +35,7 @@ export function bodyCheck(schema: TSchema, fields: readonly Field[]): BodyCheck 
   };
 }
 
-const fieldChecks = new WeakMap<Field, (value: unknown) => boolean>();
+const fieldChecks = new WeakMap<Field, BodySchema>();
 
 /** Whether the value is valid for the field. */
 export function isValidValue(field: Field, value: unknown): boolean {
@@ -45,9 +44,5 @@ export function isValidValue(field: Field, value: unknown): boolean {
     check = compileBodySchema(field.schema);
     fieldChecks.set(field, check);
   }
-  return check(value);
-}
-
-function toError(error: ErrorObject) {
-  return toValidationError(error as Parameters<typeof toValidationError>[0]);
+  return check(value).length === 0;
 }

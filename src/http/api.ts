@@ -6,13 +6,11 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { parseJson } from './json.ts';
 import { acceptsMediaType, hasOtherCharset, mediaType } from './media_types.ts';
+import { bodyTypes, type Operation } from './operation.ts';
 import { Problem } from './problem.ts';
 
 export const mergePatchType = 'application/merge-patch+json';
 export const jsonPatchType = 'application/json-patch+json';
-
-/** Media types that PATCH accepts. `application/json` is treated as a merge patch. */
-export const patchTypes = [mergePatchType, jsonPatchType, 'application/json'] as const;
 
 /** Response headers that pages of other origins may read. */
 const exposedHeaders = [
@@ -61,23 +59,28 @@ export function registerApi(app: FastifyInstance, register: (api: FastifyInstanc
         parseJson(body),
       );
     }
-    const methods = new Map<string, Set<string>>();
-    api.addHook('onRoute', ({ url, method }) => {
-      const known = methods.get(url) ?? new Set(['OPTIONS']);
-      for (const each of [method].flat()) known.add(each);
+    const methods = new Map<string, Map<string, Operation | undefined>>();
+    api.addHook('onRoute', ({ url, method, config }) => {
+      const known = methods.get(url) ?? new Map([['OPTIONS', undefined]]);
+      for (const each of [method].flat()) known.set(each, config?.operation);
       methods.set(url, known);
     });
     register(api);
-    for (const [url, known] of [...methods]) addOptions(api, url, [...known].sort());
+    for (const [url, known] of [...methods]) addOptions(api, url, known);
   });
 }
 
 /** Adds OPTIONS, which lists the methods of a resource and serves CORS preflight requests. */
-function addOptions(api: FastifyInstance, url: string, methods: readonly string[]): void {
-  const allowed = methods.join(', ');
+function addOptions(
+  api: FastifyInstance,
+  url: string,
+  methods: ReadonlyMap<string, Operation | undefined>,
+): void {
+  const allowed = [...methods.keys()].sort().join(', ');
+  const patch = methods.get('PATCH')?.body;
   api.options(url, async (request, reply) => {
     reply.code(204).header('allow', allowed);
-    if (methods.includes('PATCH')) reply.header('accept-patch', patchTypes.join(', '));
+    if (patch !== undefined) reply.header('accept-patch', bodyTypes(patch).join(', '));
     if (request.headers['access-control-request-method'] !== undefined) {
       reply.header('access-control-allow-methods', allowed);
       reply.header('access-control-allow-headers', acceptedHeaders);
@@ -105,17 +108,8 @@ export function acceptsEventStream({ headers: { accept = '' } }: FastifyRequest)
   return accept.toLowerCase().includes(eventStreamType) && acceptsMediaType(accept, eventStreamType);
 }
 
-declare module 'fastify' {
-  interface FastifyContextConfig {
-    /** The route can respond with server-sent events. */
-    streamsEvents?: boolean;
-    /** Media types that the route accepts instead of JSON. */
-    takes?: readonly string[];
-  }
-}
-
 function checkAccept(request: FastifyRequest): void {
-  if (request.routeOptions.config.streamsEvents === true && acceptsEventStream(request)) return;
+  if (request.routeOptions.config.operation?.streamsEvents === true && acceptsEventStream(request)) return;
   if (acceptsMediaType(request.headers.accept, 'application/json')) return;
   throw new Problem(406, 'This resource is available as application/json only.', { code: 'not-acceptable' });
 }
@@ -129,8 +123,8 @@ function checkBodyType(request: FastifyRequest): void {
       headers: { 'accept-encoding': 'identity' },
     });
   }
-  const accepted: readonly string[] =
-    request.routeOptions.config.takes ?? (request.method === 'PATCH' ? patchTypes : ['application/json']);
+  const { body } = request.routeOptions.config.operation ?? {};
+  const accepted = body === undefined ? ['application/json'] : bodyTypes(body);
   const type = mediaType(header);
   // Without a body its type does not matter.
   if (!hasBody(request)) return;

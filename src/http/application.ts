@@ -4,8 +4,6 @@
  */
 
 import type { ServerOptions } from 'node:https';
-import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import { Ajv } from 'ajv';
 import Fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
@@ -17,7 +15,6 @@ import { type Config, isLoopbackHost } from '../config/config.ts';
 import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
 import { closeUnreadBodies } from './body_limit.ts';
-import { compileBodySchema, withFormats } from './body_schema.ts';
 import { handleClientError, handleError, handleNotFound, type ProblemPage, rejectConnect } from './errors.ts';
 import { requireHostHeader } from './host_header.ts';
 import { parseJson } from './json.ts';
@@ -86,12 +83,8 @@ export function createApplication(
     // While the server stops, requests in flight finish and new ones get 503.
     return503OnClosing: true,
     forceCloseConnections: 'idle',
-  }).withTypeProvider<TypeBoxTypeProvider>();
-
-  app.setValidatorCompiler(({ schema, httpPart }) => {
-    const isText = httpPart === 'querystring' || httpPart === 'params';
-    return isText ? textAjv.compile(schema) : compileBodySchema(schema);
   });
+
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(
     'application/json',
@@ -126,10 +119,9 @@ export function createApplication(
     );
     done();
   });
-  // The hooks do not depend on the type provider.
-  requireHostHeader(app as unknown as FastifyInstance);
-  refuseEncodedPaths(app as unknown as FastifyInstance);
-  closeUnreadBodies(app as unknown as FastifyInstance, bodyBytesMax);
+  requireHostHeader(app);
+  refuseEncodedPaths(app);
+  closeUnreadBodies(app, bodyBytesMax);
   app.setErrorHandler(handleError);
   app.setNotFoundHandler((request: FastifyRequest, reply) =>
     handleNotFound(app, request, reply, problemPage),
@@ -140,8 +132,7 @@ export function createApplication(
     else done(null, payload);
   });
   app.server.on('connect', rejectConnect);
-  // As above: the parts that get the application do not use the type provider.
-  return app as unknown as FastifyInstance;
+  return app;
 }
 
 /** On loopback, other servers use other ports of the same host with plain http, so HSTS would break them. */
@@ -159,8 +150,3 @@ export async function closeApplication(app: FastifyInstance): Promise<void> {
     clearTimeout(timer);
   }
 }
-
-/** Converts the text of query and path parameters to numbers and booleans. */
-const textAjv = withFormats(
-  new Ajv({ allErrors: false, coerceTypes: 'array', useDefaults: true, strict: false }),
-);

@@ -6,41 +6,81 @@
 import { Ajv, type ErrorObject } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
-
-/** Limit of reported errors. */
-export const errorsMax = 100;
+import { errorsMax, escapePointer, type ValidationError } from './problem.ts';
+import { errorCode, mustBe } from './schema.ts';
 
 /** Size of a body up to which all errors are collected: its values plus the characters of its names. */
 const collectedSizeMax = 10_000;
 
 /** JSON bodies have types, so nothing is converted. */
-const options = { coerceTypes: false, useDefaults: true, strict: false };
+const options = { coerceTypes: false, useDefaults: true, strict: false, verbose: true };
 const firstError = withFormats(new Ajv({ ...options, allErrors: false }));
 const everyError = withFormats(new Ajv({ ...options, allErrors: true }));
 
-/** Whether a value is valid; fills in defaults. */
-export interface BodySchema {
-  (value: unknown): boolean;
-  /** The errors of the last value, at most `errorsMax`; null if it was valid. */
-  errors: ErrorObject[] | null;
-}
+/** Fills in defaults and returns the errors of a value, at most `errorsMax` and one for each place; none if it is valid. */
+export type BodySchema = (value: unknown) => ValidationError[];
 
 export function compileBodySchema(schema: TSchema): BodySchema {
   const find = firstError.compile(schema);
   // Most schemas never see an invalid body.
   let collect: typeof find | undefined;
-  const check: BodySchema = (value) => {
-    check.errors = null;
-    if (find(value)) return true;
-    check.errors = find.errors ?? [];
-    if (sizeOf(value, collectedSizeMax) > collectedSizeMax) return false;
+  return (value) => {
+    if (find(value)) return [];
+    const first = find.errors ?? [];
+    if (sizeOf(value, collectedSizeMax) > collectedSizeMax) return toValidationErrors(first);
     collect ??= everyError.compile(schema);
     collect(value);
-    check.errors = (collect.errors ?? check.errors).slice(0, errorsMax);
-    return false;
+    return toValidationErrors(collect.errors ?? first);
   };
-  check.errors = null;
-  return check;
+}
+
+/** Converts errors of Ajv. The pointer of a missing or unknown member names the member itself. */
+function toValidationErrors(found: readonly ErrorObject[]): ValidationError[] {
+  const errors = new Map<string, ValidationError>();
+  for (const error of withoutBranches(found)) {
+    const { pointer, message } = describeError(error);
+    if (errors.size === errorsMax) break;
+    if (errors.has(pointer)) continue;
+    const code = errorCode(error.parentSchema);
+    errors.set(pointer, { pointer, message, ...(code === undefined ? {} : { code }) });
+  }
+  return [...errors.values()];
+}
+
+/** Where no alternative of a union fits, keeps the errors below the value if there are any, or else one for the value. */
+function withoutBranches(found: readonly ErrorObject[]): readonly ErrorObject[] {
+  const unions = found.filter(({ keyword }) => keyword === 'anyOf');
+  if (unions.length === 0) return found;
+  const isBelow = (error: ErrorObject, union: ErrorObject) =>
+    error.schemaPath.startsWith(`${union.schemaPath}/`) &&
+    (error.instancePath !== union.instancePath || error.keyword === 'required' || namesMember(error));
+  return found.filter((error) => {
+    const isBranch = unions.some(
+      (union) =>
+        error.schemaPath.startsWith(`${union.schemaPath}/`) && error.instancePath === union.instancePath,
+    );
+    if (error.keyword === 'anyOf' && found.some((other) => isBelow(other, error))) return false;
+    return !isBranch || unions.some((union) => isBelow(error, union));
+  });
+}
+
+function namesMember({ params }: ErrorObject): boolean {
+  return params.additionalProperty !== undefined || params.propertyName !== undefined;
+}
+
+function describeError({ instancePath, params, keyword, parentSchema }: ErrorObject): {
+  pointer: string;
+  message: string;
+} {
+  const below = (name: string) => `${instancePath}/${escapePointer(name)}`;
+  if (keyword === 'required') return { pointer: below(params.missingProperty), message: 'is required' };
+  if (keyword === 'additionalProperties') {
+    return { pointer: below(params.additionalProperty), message: 'is not a known property' };
+  }
+  if (keyword === 'propertyNames') {
+    return { pointer: below(params.propertyName), message: 'is not a valid name' };
+  }
+  return { pointer: instancePath, message: mustBe(parentSchema as TSchema) };
 }
 
 /** Counts a body's values and the characters of its names, until the count exceeds the limit. */
@@ -62,8 +102,10 @@ function sizeOf(value: unknown, max: number): number {
   return size;
 }
 
-export function withFormats(ajv: Ajv): Ajv {
+function withFormats(ajv: Ajv): Ajv {
   // The package is CommonJS: the types know its function only as `default`.
   addFormats.default(ajv);
+  // Parsed by what uses it.
+  ajv.addFormat('iri', true);
   return ajv;
 }

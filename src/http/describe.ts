@@ -1,25 +1,35 @@
-/** Building blocks for the descriptions of operations and schemas in the API reference. */
+/** Building blocks for the descriptions of operations in the API reference. */
 
 import Type, { type TSchema } from 'typebox';
 import { mergePatchType } from './api.ts';
 import { keyCharactersMax, keyPattern } from './idempotency.ts';
-import type { Operation, Parameter } from './operation.ts';
+import type { AdmissionRule, BodyDescription, Parameter, ResponseDescription } from './operation.ts';
 import { cursorCharactersMax, cursorPattern, pageSizeDefault, pageSizeMax } from './page.ts';
+import { Id, named, schemaName, strict } from './schema.ts';
 
-export const Id = () => Type.String({ format: 'uuid' });
-export const Time = () => Type.String({ format: 'date-time' });
-export const Nullable = <S extends TSchema>(schema: S) => Type.Union([schema, Type.Null()]);
-export const StringEnum = (...names: readonly string[]) => ({ type: 'string', enum: names }) as TSchema;
-/** For objects without other members. */
-export const strict = { additionalProperties: false };
-/** Refers to a schema of the reference by name. */
-export const reference = (name: string): TSchema => ({ $ref: `#/components/schemas/${name}` });
-export const links = Type.Record(Type.String(), reference('Link'));
-export const listOf = (name: string) =>
-  Type.Object({ items: Type.Array(reference(name), { maxItems: pageSizeMax }), _links: links }, strict);
+export const Link = named(
+  'Link',
+  Type.Object({ href: Type.String(), method: Type.Optional(Type.String()) }, strict),
+);
+export const links = Type.Record(Type.String(), Link);
+
+/** A page of a list, named after its items. */
+export function listOf<S extends TSchema>(item: S, maxItems: number | undefined = pageSizeMax) {
+  const items = Type.Array(item, maxItems === undefined ? {} : { maxItems });
+  return named(`${schemaName(item)}List`, Type.Object({ items, _links: links }, strict));
+}
+
+/** Admits every access token with the scopes. */
+export function token(...scopes: string[]): AdmissionRule {
+  return { audience: 'token', scopes };
+}
 
 export function pathParameter(name: string, description: string, schema: TSchema): Parameter {
   return { name, in: 'path', description, schema, required: true };
+}
+
+export function idParameter(item: string): Parameter {
+  return pathParameter('id', `The id of the ${item}.`, Id());
 }
 
 export function queryParameter(name: string, description: string, schema: TSchema): Parameter {
@@ -47,16 +57,37 @@ export const keyParameter: Parameter = {
   schema: Type.String({ minLength: 1, maxLength: keyCharactersMax, pattern: keyPattern }),
 };
 
-export function jsonBody(schema: string, example: unknown, required = true): NonNullable<Operation['body']> {
-  return { required, content: { 'application/json': { schema, example } } };
+/** @param schema a named schema */
+export function jsonBody<S extends TSchema>(
+  schema: S,
+  example: unknown,
+  required = true,
+): BodyDescription<S> {
+  return { required, types: ['application/json'], schema, example };
 }
 
-export function mergePatchBody(schema: string, example: unknown): NonNullable<Operation['body']> {
-  const content = [mergePatchType, 'application/json'].map((type) => [type, { schema, example }]);
-  return { required: true, content: Object.fromEntries(content) };
+/** @param schema a named schema */
+export function mergePatchBody<S extends TSchema>(schema: S, example: unknown): BodyDescription<S> {
+  return { required: true, types: [mergePatchType, 'application/json'], schema, example };
+}
+
+const empty = named('EmptyBody', Type.Object({}, strict));
+/** Of operations that take no input. */
+export const emptyBody = jsonBody(empty, {}, false);
+
+/** The only response of most operations. @param schema a named schema; none for 204 */
+export function ok(
+  description: string,
+  schema: TSchema,
+  headers?: readonly string[],
+): Record<200, ResponseDescription> {
+  return { 200: { description, schema, ...(headers === undefined ? {} : { headers }) } };
+}
+
+/** The response with one page of a list. */
+export function page(description: string, item: TSchema): Record<200, ResponseDescription> {
+  return ok(description, listOf(item), ['Link']);
 }
 
 /** Headers of the response to an idempotent POST that creates a resource. */
 export const createdHeaders = ['Location', 'Idempotency-Replayed'];
-/** Problems of every request with a body. */
-export const bodyProblems = [413, 415, 422];

@@ -10,8 +10,7 @@ import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPM
 import { newId } from '../crypto/ids.ts';
 import { CollectorFullError } from '../database/collector.ts';
 import { isDatabaseUnavailable } from '../database/database.ts';
-import { escapePointer } from './json.ts';
-import { Problem, type ValidationError } from './problem.ts';
+import { Problem } from './problem.ts';
 
 /** Too many requests are waiting for the database: those of this client (429), or of all clients (503). */
 function tooManyWaiting({ isOwn }: CollectorFullError): Problem {
@@ -149,17 +148,7 @@ export function toProblem(error: unknown): Problem {
     });
   }
   if (error instanceof CollectorFullError) return tooManyWaiting(error);
-  const { code, statusCode, message, validation, validationContext } = error as FastifyError;
-  if (validation !== undefined) {
-    const errors = validation.map(toValidationError);
-    if (validationContext === 'body') {
-      return new Problem(422, 'The body is not valid.', { code: 'invalid-body', errors });
-    }
-    return new Problem(400, `The ${validationContext ?? 'request'} is not valid.`, {
-      code: 'invalid-request',
-      errors,
-    });
-  }
+  const { code, statusCode, message } = error as FastifyError;
   switch (code) {
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       return new Problem(415, 'This resource accepts application/json.', { code: 'unsupported-media-type' });
@@ -182,21 +171,4 @@ export function toProblem(error: unknown): Problem {
       cause: error,
     },
   );
-}
-
-type FastifyValidationError = NonNullable<FastifyError['validation']>[number];
-
-/** Converts an error of Ajv. The pointer of a missing or unknown property names the property itself. */
-export function toValidationError({
-  instancePath,
-  params,
-  message,
-  keyword,
-}: FastifyValidationError): ValidationError {
-  const property = params.missingProperty ?? params.additionalProperty ?? params.unevaluatedProperty;
-  const pointer =
-    property === undefined ? instancePath : `${instancePath}/${escapePointer(String(property))}`;
-  if (keyword === 'required') return { pointer, message: 'is required' };
-  if (property !== undefined) return { pointer, message: 'is not a known property' };
-  return { pointer, message: message ?? 'is not valid' };
 }

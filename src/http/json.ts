@@ -7,7 +7,7 @@
  * nesting.
  */
 
-import { bodyProblem, Problem, type ValidationError } from './problem.ts';
+import { bodyProblem, escapePointer, Problem, type ValidationError } from './problem.ts';
 
 /** Limit of nested objects and arrays. */
 export const jsonDepthMax = 64;
@@ -163,9 +163,4 @@ function findBadValues(value: unknown, pointer: string, max: number): Validation
     } else errors.push(...findBadValues(member, at, max));
   }
   return errors;
-}
-
-/** RFC 6901 section 3. */
-export function escapePointer(name: string): string {
-  return name.replaceAll('~', '~0').replaceAll('/', '~1');
 }

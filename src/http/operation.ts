@@ -1,5 +1,5 @@
 /**
- * The description of an API operation: its parameters, scopes, body and responses. Each room that serves operations
+ * The description of an API operation: who may call it, its parameters, body and responses. Each room that serves operations
  * describes them in this form, and the reference is built from the descriptions.
  */
 
@@ -15,11 +15,42 @@ export interface Parameter {
 
 export interface ResponseDescription {
   description: string;
-  /** Name of a schema of the reference. */
-  schema?: string;
+  /** A named schema. */
+  schema?: TSchema;
   example?: unknown;
   /** Names of headers, without those of every response. */
   headers?: readonly string[];
+}
+
+export interface BodyDescription<Schema extends TSchema = TSchema> {
+  required: boolean;
+  /** Media types that the operation accepts. */
+  types: readonly string[];
+  /** A named schema, which also validates the body. */
+  schema: Schema;
+  example?: unknown;
+  /** Maximum size in bytes, if it differs from that of other bodies. */
+  bytesMax?: number;
+  /** Whether the body is no JSON. The handler reads it then, and the schema only describes it. */
+  isRaw?: boolean;
+  /** Schemas and examples of media types with a form of their own. */
+  otherTypes?: Readonly<Record<string, { schema: TSchema; example?: unknown }>>;
+}
+
+/**
+ * Who may call an operation:
+ * - `anyone`, without a token
+ * - `token`: every access token with the scopes
+ * - `member`: an access token with the scopes; the handler decides by the account's role in the app
+ * - `machine`: a client of the operator that acts for itself and is registered for the scopes
+ * - `administrator`: an administrator, or a client of the operator that acts for itself, with the scope `admin`
+ */
+export type Audience = 'anyone' | 'token' | 'member' | 'machine' | 'administrator';
+
+export interface AdmissionRule {
+  readonly audience: Audience;
+  /** All of these scopes are required. Empty: any token, or none for `anyone`. */
+  readonly scopes: readonly string[];
 }
 
 export interface Operation {
@@ -32,23 +63,30 @@ export interface Operation {
   summary: string;
   /** Full sentences, if the summary is not enough. */
   description?: string;
-  /** All of these scopes are required. Null: no token needed. */
-  scopes: readonly string[] | null;
-  parameters: readonly Parameter[];
-  body?: {
-    required: boolean;
-    /** Schema name and example by media type. */
-    content: Readonly<Record<string, { schema: string; example?: unknown }>>;
-  };
+  admission: AdmissionRule;
+  parameters?: readonly Parameter[];
+  body?: BodyDescription;
   responses: Readonly<Record<number, ResponseDescription>>;
-  /** Statuses of problems, without those of every operation with a token. */
-  problems: readonly number[];
+  /** Whether the response can also be server-sent events. */
+  streamsEvents?: boolean;
+  /** Statuses of problems, without those of every operation with a token and those of every body. */
+  problems?: readonly number[];
 }
 
 /** The contribution of one room to the reference. */
 export interface ReferencePart {
   operations: readonly Operation[];
-  /** By name. */
-  schemas: Readonly<Record<string, TSchema>>;
   tags: readonly { name: string; description: string }[];
+}
+
+/** The media types that an operation accepts. */
+export function bodyTypes({ types, otherTypes = {} }: BodyDescription): string[] {
+  return [...types, ...Object.keys(otherTypes)];
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** What the route serves. Absent for routes outside the API. */
+    operation?: Operation;
+  }
 }

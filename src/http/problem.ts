@@ -76,3 +76,32 @@ export class Problem extends Error {
 export function bodyProblem(errors: ValidationError[], detail = 'The body is not valid.'): Problem {
   return new Problem(422, detail, { code: errors[0]?.code ?? 'invalid-body', errors });
 }
+
+/** Limit of reported errors. */
+export const errorsMax = 100;
+
+/** Collects the errors of one body, at most `errorsMax`. */
+export class ErrorList {
+  readonly #errors: ValidationError[];
+
+  constructor(errors: readonly ValidationError[] = []) {
+    this.#errors = errors.slice(0, errorsMax);
+  }
+
+  /** @param place names of members and numbers of items, from the outside in. @param code a stable word for programs */
+  add(place: readonly (string | number)[], message: string, code?: string): void {
+    if (this.#errors.length >= errorsMax) return;
+    const pointer = place.map((part) => `/${escapePointer(String(part))}`).join('');
+    this.#errors.push({ pointer, message, ...(code === undefined ? {} : { code }) });
+  }
+
+  /** @throws Problem 422 if there is an error */
+  raise(): void {
+    if (this.#errors.length > 0) throw bodyProblem(this.#errors);
+  }
+}
+
+/** Escapes a name for use in a JSON pointer (RFC 6901 section 3). */
+export function escapePointer(name: string): string {
+  return name.replaceAll('~', '~0').replaceAll('/', '~1');
+}

@@ -3,44 +3,30 @@
  * SQL.
  */
 
-import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import type { Registry } from 'prom-client';
 import type { Config } from '../config/config.ts';
-import { createSealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
-import { isEventId } from '../events/batch.ts';
 import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
 import { Intake } from '../events/intake.ts';
 import { createIntakeMetrics } from '../events/intake_metrics.ts';
 import type { EventKind } from '../events/kind.ts';
 import type { Outbox } from '../events/outbox.ts';
-import { registerPublishing } from '../events/publish.ts';
 import type { StoredEvent } from '../events/store.ts';
-import type { Guard, Principal } from '../grants/principal.ts';
-import { Problem } from '../http/problem.ts';
-import { registerAppSubscriptions } from './api/app_subscription_routes.ts';
-import { registerDeliveries } from './api/delivery_routes.ts';
-import { registerHealthRoutes } from './api/health_routes.ts';
-import { registerRecoveries } from './api/recovery_routes.ts';
-import { ownerOf, registerSubscriptions } from './api/subscription_routes.ts';
+import type { Principal } from '../grants/principal.ts';
 import { RemoteEngine } from './engine/engine_remote.ts';
 import { kindArrays } from './fan_out/fan_out.ts';
 import { takeNodeName } from './lanes/node_name.ts';
-import { eraseEvent } from './log/retention.ts';
-import { registerMeta } from './meta.ts';
 import { recordAttemptSpan } from './sending/attempt_span.ts';
-import type { DeliveryKeyring } from './sending/delivery_keyring.ts';
 import type { WebhookSettings } from './settings.ts';
+import { ownerOf } from './subscriptions/owner.ts';
 import { readQuotaUse, readResponseUse } from './subscriptions/subscription_quotas.ts';
 
 export interface WebhooksOptions {
   /** Used by requests. */
   db: Database;
-  /** Used by requests that read the delivery log. */
-  logDb: Database;
   databaseUrl: string;
   /** Maximum database connections of the engine. */
   engineConnections: number;
@@ -56,11 +42,8 @@ export interface WebhooksOptions {
   /** The platform's kinds. */
   kinds: readonly EventKind[];
   settings: WebhookSettings;
-  /** Already started. */
-  deliveryKeys: DeliveryKeyring;
   /** Overrides for connections to subscribers. */
   egress: Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
-  guard: Guard;
   /** Notifications on a channel proved false. */
   onFalseHints: (channel: string, count: number) => void;
   /** In a thread of its own, or in this one. */
@@ -73,7 +56,10 @@ export interface Webhooks {
   readonly catalogue: Catalogue;
   /** Call it after each commit that has stored events, with those events. */
   onPublished(events: StoredEvent[]): void;
-  registerRoutes(api: FastifyInstance): void;
+  /** Call it after a recovery was stored. */
+  recover(): void;
+  /** Call it with the positions of events whose bodies were erased. */
+  forget(positions: number[]): void;
   /** The remaining quotas of a token, for `GET /api`. Null if its scopes do not include webhooks. */
   quotasOf(principal: Principal): Promise<Record<string, { limit: number; left: number }> | null>;
   /** Which parts of the engine are working on this node, by their names in `/readyz`. */
@@ -86,9 +72,8 @@ export interface Webhooks {
 }
 
 export function createWebhooks(options: WebhooksOptions): Webhooks {
-  const { db, outbox, config, secret, guard } = options;
+  const { db, outbox, config } = options;
   const catalogue: Catalogue = createCatalogue(options.kinds);
-  const sealer = createSealer(secret, 'subscription-secret');
   const engine = createEngine(options, catalogue);
   outbox.onWake(() => engine.wake());
   const onPublished = (events: StoredEvent[]) => {
@@ -101,32 +86,8 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
   return {
     catalogue,
     onPublished,
-    registerRoutes(api) {
-      registerPublishing({
-        app: api,
-        db,
-        guard,
-        catalogue,
-        onPublished,
-      });
-      const { appSubscriptions, quotas, headers: headerNames } = options.settings;
-      const routes = { api, db, guard, catalogue, sealer, config, appSubscriptions, quotas, headerNames };
-      registerSubscriptions(routes);
-      registerAppSubscriptions(routes);
-      const { logDb } = options;
-      registerHealthRoutes({ ...routes, logDb });
-      registerDeliveries({ api, db, logDb, guard, sealer, headerNames: options.settings.headers, catalogue });
-      registerRecoveries({ api, db, guard, sealer, wake: () => engine.recover() });
-      registerMeta(api, config, options.settings, options.deliveryKeys);
-      api.delete<{ Params: { id: string } }>('/events/:id/body', async (request, reply) => {
-        await guard(request, 'write:events');
-        const { id } = request.params;
-        const positions = isEventId(id) ? await eraseEvent(db, id) : [];
-        if (positions.length === 0) throw new Problem(404, 'Event not found, or its body is already erased.');
-        engine.forget(positions);
-        return reply.code(204).send();
-      });
-    },
+    recover: () => engine.recover(),
+    forget: (positions) => engine.forget(positions),
     async quotasOf(principal) {
       if (!principal.scopes.has('read:webhooks') && !principal.scopes.has('write:webhooks')) return null;
       const owner = ownerOf(principal, 'read');

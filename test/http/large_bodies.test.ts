@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import Type from 'typebox';
-import { compileBodySchema, errorsMax } from '../../src/http/body_schema.ts';
+import { compileBodySchema } from '../../src/http/body_schema.ts';
+import { errorsMax } from '../../src/http/problem.ts';
 import { createApiUser } from '../support/clients/api_client.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
@@ -42,16 +43,12 @@ test('validation of a large body stops at the first error, and a small body gets
         return Reflect.get(target, name);
       },
     });
-  assert.equal(check({ items: counted(100_000) }), false);
-  assert.equal(check.errors?.length, 1);
+  assert.equal(check({ items: counted(100_000) }).length, 1);
   assert.ok(reads < 100, `${reads} reads`);
-  assert.equal(check({ items: [1, 'a', 2] }), false);
   assert.deepEqual(
-    check.errors?.map(({ instancePath }) => instancePath),
+    check({ items: [1, 'a', 2] }).map(({ pointer }) => pointer),
     ['/items/0', '/items/2'],
   );
-  assert.equal(check({ items: Array(1_000).fill(1) }), false);
-  assert.equal(check.errors?.length, errorsMax);
-  assert.equal(check({ items: [] }), true);
-  assert.equal(check.errors, null);
+  assert.equal(check({ items: Array(1_000).fill(1) }).length, errorsMax);
+  assert.deepEqual(check({ items: [] }), []);
 });

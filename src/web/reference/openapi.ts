@@ -6,8 +6,9 @@
 import Type, { type TSchema } from 'typebox';
 import type { EventKind } from '../../events/kind.ts';
 import { describeForDevelopers, type Scope } from '../../grants/scopes.ts';
-import type { Operation, ReferencePart, ResponseDescription } from '../../http/operation.ts';
+import type { BodyDescription, Operation, ReferencePart, ResponseDescription } from '../../http/operation.ts';
 import { version } from '../../version.ts';
+import { DocumentSchemas } from './document_schemas.ts';
 
 export interface ReferenceSource {
   /** The operator's name for the server. */
@@ -22,12 +23,16 @@ export interface ReferenceSource {
 type Json = Record<string, unknown>;
 
 export function openApiDocument({ name, baseUrl, parts, kinds, scopes }: ReferenceSource): Json {
+  const schemas = new DocumentSchemas();
   const all = [...scopes];
   const describe = (some: readonly Scope[]) =>
     Object.fromEntries(some.map((scope) => [scope.name, describeForDevelopers(scope)]));
   const paths: Record<string, Json> = {};
   for (const operation of parts.flatMap((part) => part.operations)) {
-    paths[operation.path] = { ...paths[operation.path], [operation.method]: operationObject(operation) };
+    paths[operation.path] = {
+      ...paths[operation.path],
+      [operation.method]: operationObject(operation, schemas),
+    };
   }
   return {
     openapi: '3.1.0',
@@ -42,7 +47,7 @@ export function openApiDocument({ name, baseUrl, parts, kinds, scopes }: Referen
     paths,
     webhooks: Object.fromEntries(kinds.map((kind) => [kind.name, webhookObject(kind)])),
     components: {
-      schemas: { Problem: problemSchema, ...Object.assign({}, ...parts.map((part) => part.schemas)) },
+      schemas: { Problem: problemSchema, ...schemas.byName },
       headers: headerObjects,
       responses: Object.fromEntries(
         Object.entries(problems).map(([status, text]) => [
@@ -72,36 +77,47 @@ export function openApiDocument({ name, baseUrl, parts, kinds, scopes }: Referen
 /** Problems that every operation with a token can return. */
 const commonProblems = [400, 401, 403, 406, 429, 431, 503];
 
-function operationObject(operation: Operation): Json {
-  const { scopes } = operation;
-  const statuses = [...(scopes === null ? [406, 431, 503] : commonProblems), ...operation.problems];
+/** The statuses of problems that an operation can return. */
+function problemsOf({ method, path, admission, body, problems = [] }: Operation): Set<number> {
+  return new Set([
+    ...(admission.audience === 'anyone' ? [406, 431, 503] : commonProblems),
+    ...(path.includes('{') ? [404] : []),
+    ...(body === undefined ? [] : [413, 415, 422]),
+    ...(method === 'delete' ? [413, 415] : []),
+    ...problems,
+  ]);
+}
+
+function operationObject(operation: Operation, schemas: DocumentSchemas): Json {
+  const { admission, body, parameters = [] } = operation;
+  const isPublic = admission.audience === 'anyone';
   const responses: Record<string, Json> = {};
   for (const [status, response] of Object.entries(operation.responses))
-    responses[status] = responseObject(response, scopes);
-  for (const status of new Set(statuses))
+    responses[status] = responseObject(response, isPublic, schemas);
+  for (const status of problemsOf(operation))
     responses[status] = { $ref: `#/components/responses/Problem${status}` };
   return {
     operationId: operation.id,
     tags: [operation.tag],
     summary: operation.summary,
     ...(operation.description === undefined ? {} : { description: operation.description }),
-    parameters: operation.parameters,
-    ...(operation.body === undefined ? {} : { requestBody: bodyObject(operation.body) }),
+    parameters: parameters.map(({ schema, ...rest }) => ({ ...rest, schema: schemas.show(schema) })),
+    ...(body === undefined ? {} : { requestBody: bodyObject(body, schemas) }),
     responses,
-    security: scopes === null ? [] : [{ oauth: scopes }, { token: [] }],
+    security: isPublic ? [] : [{ oauth: admission.scopes }, { token: [] }],
   };
 }
 
-function bodyObject({ required, content }: NonNullable<Operation['body']>): Json {
-  return {
-    required,
-    content: Object.fromEntries(
-      Object.entries(content).map(([type, { schema, example }]) => [
-        type,
-        { schema: { $ref: `#/components/schemas/${schema}` }, ...(example === undefined ? {} : { example }) },
-      ]),
-    ),
-  };
+function bodyObject(body: BodyDescription, schemas: DocumentSchemas): Json {
+  const contentOf = ({ schema, example }: { schema: TSchema; example?: unknown }) => ({
+    schema: schemas.show(schema, true),
+    ...(example === undefined ? {} : { example }),
+  });
+  const content = body.types.map((type) => [type, contentOf(body)] as const);
+  const others = Object.entries(body.otherTypes ?? {}).map(
+    ([type, other]) => [type, contentOf(other)] as const,
+  );
+  return { required: body.required, content: Object.fromEntries([...content, ...others]) };
 }
 
 const headersOfEveryResponse = ['Nuncio-Version', 'Request-Id'];
@@ -113,17 +129,18 @@ const headersWithToken = [
   'RateLimit-Reset',
 ];
 
-function responseObject(response: ResponseDescription, scopes: Operation['scopes']): Json {
-  const names = [
-    ...(response.headers ?? []),
-    ...headersOfEveryResponse,
-    ...(scopes === null ? [] : headersWithToken),
-  ];
-  const content = { schema: { $ref: `#/components/schemas/${response.schema}` }, example: response.example };
+function responseObject(
+  { description, schema, example, headers = [] }: ResponseDescription,
+  isPublic: boolean,
+  schemas: DocumentSchemas,
+): Json {
+  const names = [...headers, ...headersOfEveryResponse, ...(isPublic ? [] : headersWithToken)];
   return {
-    description: response.description,
+    description,
     headers: Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }])),
-    ...(response.schema === undefined ? {} : { content: { 'application/json': content } }),
+    ...(schema === undefined
+      ? {}
+      : { content: { 'application/json': { schema: schemas.show(schema), example } } }),
   };
 }
 

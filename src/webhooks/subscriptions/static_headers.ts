@@ -7,8 +7,7 @@
 import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Transaction } from '../../database/database.ts';
-import { escapePointer } from '../../http/json.ts';
-import { bodyProblem, type ValidationError } from '../../http/problem.ts';
+import { bodyProblem, type ErrorList, escapePointer, type ValidationError } from '../../http/problem.ts';
 
 export type StaticHeaders = Readonly<Record<string, string>>;
 /** A null value removes a header; the mask keeps it. Null instead of the object removes all headers. */
@@ -19,10 +18,6 @@ export const headerValueBytesMax = 1_024;
 export const headerNameBytesMax = 64;
 /** Shown instead of a value. */
 export const maskedValue = '***';
-
-const nameForm = /^[A-Za-z][A-Za-z0-9-]*$/;
-/** Visible ASCII with inner spaces: no line breaks, and nothing that a proxy could read differently. */
-const valueForm = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/;
 
 /** Names with a meaning in HTTP, proxies, tracing or signatures. */
 const refusedNames = new RegExp(
@@ -38,43 +33,29 @@ const refusedNames = new RegExp(
 );
 
 /**
- * @param value the unchecked property
+ * Adds an error for each header whose name is taken or named twice, and for values that only a patch may have. The schema of
+ * the body has checked the form of names and values.
  * @param taken the deployment's own header names
- * @param isPatch whether null and the mask are allowed as values
+ * @param isPatch whether the mask is allowed as a value
  */
-export function readStaticHeaders(
-  value: unknown,
+export function checkStaticHeaders(
+  headers: NonNullable<HeaderPatch>,
   taken: readonly string[],
   isPatch: boolean,
-  add: (pointer: string, message: string, code?: string) => void,
-): HeaderPatch {
-  if (value === undefined || value === null) return null;
-  if (typeof value !== 'object' || Array.isArray(value)) {
-    add('/headers', 'must be an object of names and values');
-    return null;
-  }
-  const entries = Object.entries(value);
-  if (entries.length > 2 * staticHeadersMax) add('/headers', `must have at most ${staticHeadersMax} members`);
+  errors: ErrorList,
+): void {
   const seen = new Set<string>();
   const lower = new Set(taken.map((name) => name.toLowerCase()));
-  for (const [name, given] of entries.slice(0, 2 * staticHeadersMax)) {
-    const pointer = `/headers/${escapePointer(name)}`;
+  for (const [name, value] of Object.entries(headers)) {
     const key = name.toLowerCase();
-    if (!nameForm.test(name) || name.length > headerNameBytesMax) {
-      add(pointer, `must have a name of at most ${headerNameBytesMax} letters, digits and dashes`);
-    } else if (refusedNames.test(name) || lower.has(key)) {
-      add(pointer, 'is a reserved header name', 'header_refused');
-    } else if (seen.has(key)) add(pointer, 'is named twice', 'header_refused');
+    const place = ['headers', name];
+    if (refusedNames.test(name) || lower.has(key))
+      errors.add(place, 'is a reserved header name', 'header-refused');
+    else if (seen.has(key)) errors.add(place, 'is named twice', 'header-refused');
+    else if (!isPatch && value === maskedValue)
+      errors.add(place, 'must be a value, not the mask', 'header-value-required');
     seen.add(key);
-    if (isPatch && (given === null || given === maskedValue)) continue;
-    const isValue = typeof given === 'string' && given.length <= headerValueBytesMax && valueForm.test(given);
-    if (!isValue || given === maskedValue) {
-      add(pointer, `must be 1 to ${headerValueBytesMax} visible ASCII characters, with spaces inside`);
-    }
   }
-  if (!isPatch && entries.length > staticHeadersMax)
-    add('/headers', `must have at most ${staticHeadersMax} members`);
-  return value as HeaderPatch;
 }
 
 /** Seals the headers of one subscription. The subscription's id is bound to the sealed value. */
@@ -128,7 +109,7 @@ export async function patchHeaders(
   for (const [name, value] of Object.entries(patch ?? {})) {
     const key = name.toLowerCase();
     if (value === maskedValue) {
-      if (!kept.has(key)) throw headerError(name, 'has no stored value to keep', 'header_value_required');
+      if (!kept.has(key)) throw headerError(name, 'has no stored value to keep', 'header-value-required');
       continue;
     }
     stale.delete(key);
@@ -140,12 +121,12 @@ export async function patchHeaders(
       [...stale].map((key) => ({
         pointer: `/headers/${escapePointer(kept.get(key)?.name ?? key)}`,
         message: 'must be provided again, or removed with null, because the URL moves to another origin',
-        code: 'header_value_required',
+        code: 'header-value-required',
       })),
     );
   }
   if (kept.size > staticHeadersMax)
-    throw headerError('', `must have at most ${staticHeadersMax} members`, 'too_many_headers');
+    throw headerError('', `must have at most ${staticHeadersMax} members`, 'too-many-headers');
   const headers = Object.fromEntries([...kept.values()].map(({ name, value }) => [name, value]));
   await sql`
     update subscriptions set headers = ${sealHeaders(headers, id, sealer)}, header_names = ${Object.keys(headers)}::text[]

@@ -26,9 +26,9 @@ STATE = {
     # How many digits a number may have; JSON Schema knows no such limit.
     "inexact-number",
     # Which headers' names are the deployment's own, and which headers a subscription has.
-    "header_refused",
-    "header_value_required",
-    "too_many_headers",
+    "header-refused",
+    "header-value-required",
+    "too-many-headers",
     # One end of a stretch of time follows from the other, or from the present.
     "invalid-range",
     # Which accounts there are, and which ids of events were used for another event.

@@ -92,7 +92,7 @@ test('webhooks 15: names that HTTP or signatures use and values that end a line 
   for (const name of refused) {
     const json = { url, kinds: ['*'], headers: { [name]: 'x' } };
     const { status, body } = await app.request('POST', '/subscriptions', { json });
-    assert.deepEqual([status, body.code], [422, 'header_refused'], name);
+    assert.deepEqual([status, body.code], [422, 'header-refused'], name);
   }
   const wrong: unknown[] = [
     { 'X-A': 'x\r\nX-B: y' },
@@ -137,7 +137,7 @@ test('values are not sent to a new origin unless they are given again', async ()
   for (const headers of [undefined, { 'X-Api-Key': '***', 'X-Old': null }, { 'X-Api-Key': 'secret' }]) {
     const json = { url: elsewhere, ...(headers === undefined ? {} : { headers }) };
     const { status, body } = await app.request('PATCH', path, { json });
-    assert.deepEqual([status, body.code], [422, 'header_value_required'], JSON.stringify(headers));
+    assert.deepEqual([status, body.code], [422, 'header-value-required'], JSON.stringify(headers));
     assert.equal((await app.request('GET', path)).body.url, url);
   }
   const same = await app.request('PATCH', path, { json: { url: 'https://example.com/other' } });

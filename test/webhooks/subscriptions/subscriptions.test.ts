@@ -92,7 +92,7 @@ test('webhooks 14: unknown kinds and wildcards within a word are refused', async
     const { status, body } = await tryKinds(kinds);
     assert.equal(status, 422, JSON.stringify(kinds));
     assert.equal(body.errors[0].pointer, '/kinds/0');
-    assert.equal(body.errors[0].code, 'unknown_kind');
+    assert.equal(body.errors[0].code, 'unknown-kind');
   }
   assert.equal((await tryKinds([])).status, 422);
   for (const kinds of [['push'], ['article.*', 'invoice.paid'], ['*'], ['invoice.*'], ['ping']]) {

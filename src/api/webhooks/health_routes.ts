@@ -1,0 +1,162 @@
+/**
+ * Health of one subscription, of all subscriptions that a token sees, and of an app's own subscriptions. Read from
+ * counters, never from the log.
+ */
+
+import type { FastifyRequest } from 'fastify';
+import { sql } from 'kysely';
+import Type from 'typebox';
+import { idParameter, ok, queryParameter } from '../../http/describe.ts';
+import { Problem } from '../../http/problem.ts';
+import { named, strict, Time } from '../../http/schema.ts';
+import { readTime } from '../../http/time.ts';
+import {
+  type Backlog,
+  coarseDays,
+  coarseSeconds,
+  fineDays,
+  fineSeconds,
+  readBacklog,
+  readStats,
+  type Stats,
+  type StatsRange,
+} from '../../webhooks/log/delivery_stats.ts';
+import { listSubscriptions } from '../../webhooks/subscriptions/subscription.ts';
+import { member } from '../admission.ts';
+import { requireApp } from '../apps/app_access.ts';
+import { appId } from '../apps/schemas.ts';
+import { route, serve } from '../route.ts';
+import { readFromLog } from './log_reads.ts';
+import { reader } from './owner_admission.ts';
+import { healthMembers } from './schemas.ts';
+import { requireSubscription, type WebhookRoutesOptions } from './subscription_access.ts';
+
+const dayMs = 86_400_000;
+/** Maximum subscriptions in a sum. */
+const summedMax = 1_000;
+
+const Health = named('Health', Type.Object(healthMembers, strict));
+const range = [
+  queryParameter('since', 'Default: a day before `until`.', Time()),
+  queryParameter('until', 'Default: now.', Time()),
+];
+const common = {
+  method: 'get',
+  tag: 'subscriptions',
+  responses: ok('Counts, latencies, errors, backlog.', Health),
+} as const;
+const description =
+  'Outcomes are counted as they are written, in buckets of 5 minutes for the last 2 days and of one hour for 31 days. Percentiles are upper bounds of histogram buckets.';
+
+export const healthRoutes = {
+  subscription: route({
+    ...common,
+    id: 'read_subscription_health',
+    path: '/subscriptions/{id}/health',
+    summary: 'Read a subscription’s health',
+    description,
+    admission: reader,
+    parameters: [idParameter('subscription'), ...range],
+  }),
+  all: route({
+    ...common,
+    id: 'read_health',
+    path: '/deliveries/health',
+    summary: 'Read the health of all listed subscriptions',
+    description: `${description} At most 1,000 subscriptions are included, oldest first.`,
+    admission: reader,
+    parameters: range,
+  }),
+  app: route({
+    ...common,
+    id: 'read_app_health',
+    path: '/apps/{id}/health',
+    summary: 'Read the health of an app’s own subscriptions',
+    description,
+    admission: member('read:apps', 'read:webhooks'),
+    parameters: [appId, ...range],
+  }),
+};
+
+export function registerHealthRoutes(options: WebhookRoutesOptions): void {
+  const { db, logDb } = options;
+  const show = async (request: FastifyRequest, lanes: number[]) => {
+    const range = readStatsRange(request);
+    const stats = await readFromLog(readStats(logDb, lanes, range));
+    return representHealth(request, range, stats, await readFromLog(readBacklog(logDb, lanes)));
+  };
+
+  serve(options, healthRoutes.subscription, async ({ request, caller: owner, params }) => {
+    const { lane } = await requireSubscription(db, owner, params.id);
+    return show(request, [lane]);
+  });
+
+  serve(options, healthRoutes.all, async ({ request, caller: owner }) => {
+    const found = await listSubscriptions(db, owner, summedMax, null);
+    return show(
+      request,
+      found.map(({ lane }) => lane),
+    );
+  });
+
+  serve(options, healthRoutes.app, async ({ request, caller, params }) => {
+    const { client } = await requireApp(db, caller, params.id);
+    const { rows } = await sql<{ lane: string }>`
+      select lane from subscriptions
+      where client_id = ${client.id} and owner = 'client' and state <> 'ended' limit ${summedMax}`.execute(
+      db,
+    );
+    return show(
+      request,
+      rows.map(({ lane }) => Number(lane)),
+    );
+  });
+}
+
+/** Reads `since` and `until`; the default is the last 24 hours. @throws Problem 400 */
+export function readStatsRange(request: FastifyRequest): StatsRange {
+  const { since: from, until: to, ...others } = request.query as Record<string, unknown>;
+  const [other] = Object.keys(others);
+  if (other !== undefined) throw wrong(`${other} is not a parameter of this resource.`);
+  const now = Date.now();
+  const until = to === undefined ? new Date(now) : readTime(to);
+  if (until === undefined) throw wrong('until must be an RFC 3339 time.');
+  const since = from === undefined ? new Date(until.getTime() - dayMs) : readTime(from);
+  if (since === undefined) throw wrong('since must be an RFC 3339 time.');
+  const length = until.getTime() - since.getTime();
+  if (length <= 0) throw wrong('since must be before until.', 'invalid-range');
+  if (length > coarseDays * dayMs)
+    throw wrong(`since must be at most ${coarseDays} days before until.`, 'invalid-range');
+  const isFine =
+    length <= fineDays * dayMs && since.getTime() >= now - fineDays * dayMs - fineSeconds * 1_000;
+  return { since, until, seconds: isFine ? fineSeconds : coarseSeconds };
+}
+
+function wrong(detail: string, code = 'invalid-parameter'): Problem {
+  return new Problem(400, detail, { code });
+}
+
+export function representHealth(
+  request: FastifyRequest,
+  { since, until, seconds }: StatsRange,
+  { buckets, totals }: Awaited<ReturnType<typeof readStats>>,
+  backlog: Backlog,
+): Record<string, unknown> {
+  return {
+    since: since.toISOString(),
+    until: until.toISOString(),
+    bucket_seconds: seconds,
+    buckets: buckets.map((bucket) => ({ at: bucket.at.toISOString(), ...representStats(bucket) })),
+    totals: representStats(totals),
+    backlog: {
+      pending: backlog.pending,
+      is_capped: backlog.isCapped,
+      oldest_at: backlog.oldestAt?.toISOString() ?? null,
+    },
+    _links: { self: { href: request.url } },
+  };
+}
+
+function representStats({ outcomes, latencyMs, errors }: Stats): Record<string, unknown> {
+  return { ...outcomes, latency_ms: latencyMs, errors };
+}

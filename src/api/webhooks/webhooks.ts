@@ -1,0 +1,49 @@
+/** Registers the webhooks API: subscriptions, the delivery log and recoveries. */
+
+import type { EventKind } from '../../events/kind.ts';
+import type { ReferencePart } from '../../http/operation.ts';
+import { appSubscriptionRoutes, registerAppSubscriptions } from './app_subscription_routes.ts';
+import { deliveryRoutes, registerDeliveries } from './delivery_routes.ts';
+import { healthRoutes, registerHealthRoutes } from './health_routes.ts';
+import { recoveryRoutes, registerRecoveries } from './recovery_routes.ts';
+import { subscriptionBodies } from './schemas.ts';
+import {
+  registerSubscriptions,
+  subscriptionRoutes,
+  type WebhookRoutesOptions,
+} from './subscription_routes.ts';
+
+/** @param kinds the platform's kinds. @param wake called when there is a new recovery */
+export function registerWebhooksApi(
+  options: WebhookRoutesOptions,
+  kinds: readonly EventKind[],
+  wake: () => void,
+): void {
+  const bodies = subscriptionBodies(kinds);
+  registerSubscriptions(options, subscriptionRoutes(bodies));
+  registerAppSubscriptions(options, appSubscriptionRoutes(bodies));
+  registerHealthRoutes(options);
+  registerDeliveries(options);
+  registerRecoveries(options, wake);
+}
+
+/** @param kinds the platform's kinds */
+export function webhooksPart(kinds: readonly EventKind[]): ReferencePart {
+  const bodies = subscriptionBodies(kinds);
+  return {
+    operations: [
+      subscriptionRoutes(bodies),
+      appSubscriptionRoutes(bodies),
+      healthRoutes,
+      deliveryRoutes,
+      recoveryRoutes,
+    ].flatMap((routes) => Object.values(routes)),
+    tags: [
+      { name: 'subscriptions', description: 'URLs that receive events.' },
+      {
+        name: 'deliveries',
+        description: 'The delivery log: attempts and responses, resending and recovery.',
+      },
+    ],
+  };
+}

@@ -1,0 +1,36 @@
+/** Limits of the live log: for a token, for an account or app, and for a node. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { DeliveryStreams } from '../../../src/api/webhooks/delivery_stream.ts';
+
+/** Opens a stream that waits for its first deliveries. @returns the status of a refusal */
+function opener(): (tokenId: string, owner: string) => Promise<number | undefined> {
+  const streams = new DeliveryStreams({ addHook: () => {} } as never);
+  return async (tokenId, owner) => {
+    const poll = () => new Promise<never>(() => {});
+    const refused = streams.send({} as never, {} as never, { poll, tokenId, owner }).then(
+      () => undefined,
+      ({ status }: { status: number }) => status,
+    );
+    return Promise.race([refused, new Promise<undefined>((resolve) => setImmediate(resolve, undefined))]);
+  };
+}
+
+test('one account or app cannot take all streams of a node with many tokens', async () => {
+  const open = opener();
+  const openMany = (count: number, owner: string) =>
+    Promise.all(Array.from({ length: count }, (_none, token) => open(`${owner} ${token}`, owner)));
+  assert.deepEqual(await openMany(25, 'greedy'), [...Array(20).fill(undefined), ...Array(5).fill(429)]);
+  for (let other = 1; other < 10; other += 1) {
+    assert.deepEqual(await openMany(20, `other ${other}`), Array(20).fill(undefined));
+  }
+  assert.equal(await open('token', 'too late'), 503);
+});
+
+test('one token cannot take all streams of its account', async () => {
+  const open = opener();
+  for (let stream = 0; stream < 5; stream += 1) assert.equal(await open('one', 'account'), undefined);
+  assert.equal(await open('one', 'account'), 429);
+  assert.equal(await open('two', 'account'), undefined);
+});
