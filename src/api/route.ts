@@ -5,9 +5,9 @@
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Static, TSchema } from 'typebox';
-import { type BodySchema, compileBodySchema } from '../http/body_schema.ts';
+import { type BodySchema, compileBodySchema, isCollected } from '../http/body_schema.ts';
 import type { BodyDescription, Operation } from '../http/operation.ts';
-import { ErrorList, escapePointer, type ValidationError } from '../http/problem.ts';
+import { ErrorList, errorsMax, escapePointer, type ValidationError } from '../http/problem.ts';
 import type { Admission, AdmissionParts } from './admission.ts';
 
 export interface Route<Caller, Schema extends TSchema, Path extends string> extends Operation {
@@ -95,9 +95,10 @@ function readBody<Body>(
   return value as Body;
 }
 
-/** @returns an object without its invalid members, any other value only if it is valid */
+/** @returns an object without its invalid members, if they are all known; any other value only if it is valid */
 function validPart(value: unknown, errors: readonly ValidationError[]): unknown {
   if (errors.length === 0) return value;
+  if (errors.length >= errorsMax || !isCollected(value)) return undefined;
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
   const invalid = new Set(errors.map(({ pointer }) => pointer.split('/', 2)[1]));
   return Object.fromEntries(Object.entries(value).filter(([name]) => !invalid.has(escapePointer(name))));

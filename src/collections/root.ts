@@ -2,6 +2,7 @@
 
 import type { FastifyInstance } from 'fastify';
 import type { Guard, Principal } from '../grants/principal.ts';
+import { rootOperation } from './root_operation.ts';
 
 export interface RootLink {
   name: string;
@@ -24,7 +25,7 @@ export function registerRoot(
   links: readonly RootLink[],
   quotasOf: (principal: Principal) => Promise<QuotasLeft | null>,
 ): void {
-  api.get('/api', async (request) => {
+  api.get('/api', { config: { operation: rootOperation } }, async (request) => {
     const principal = await guard(request);
     const { clientId, scopes } = principal;
     const subject = await subjectOf(principal);

@@ -7,7 +7,7 @@ import { Ajv, type ErrorObject } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
 import { errorsMax, escapePointer, type ValidationError } from './problem.ts';
-import { errorCode, mustBe } from './schema.ts';
+import { errorCode, hasWords, mustBe } from './schema.ts';
 
 /** Size of a body up to which all errors are collected: its values plus the characters of its names. */
 const collectedSizeMax = 10_000;
@@ -27,7 +27,7 @@ export function compileBodySchema(schema: TSchema): BodySchema {
   return (value) => {
     if (find(value)) return [];
     const first = find.errors ?? [];
-    if (sizeOf(value, collectedSizeMax) > collectedSizeMax) return toValidationErrors(first);
+    if (!isCollected(value)) return toValidationErrors(first);
     collect ??= everyError.compile(schema);
     collect(value);
     return toValidationErrors(collect.errors ?? first);
@@ -47,21 +47,24 @@ function toValidationErrors(found: readonly ErrorObject[]): ValidationError[] {
   return [...errors.values()];
 }
 
-/** Where no alternative of a union fits, keeps the errors below the value if there are any, or else one for the value. */
+/**
+ * Where no alternative of a union fits, one error is left for the value if the union is described in words or nothing is known
+ * below the value, or else the errors below.
+ */
 function withoutBranches(found: readonly ErrorObject[]): readonly ErrorObject[] {
   const unions = found.filter(({ keyword }) => keyword === 'anyOf');
-  if (unions.length === 0) return found;
+  const isIn = (error: ErrorObject, union: ErrorObject) =>
+    error.schemaPath.startsWith(`${union.schemaPath}/`) && error.instancePath.startsWith(union.instancePath);
   const isBelow = (error: ErrorObject, union: ErrorObject) =>
-    error.schemaPath.startsWith(`${union.schemaPath}/`) &&
+    isIn(error, union) &&
     (error.instancePath !== union.instancePath || error.keyword === 'required' || namesMember(error));
-  return found.filter((error) => {
-    const isBranch = unions.some(
-      (union) =>
-        error.schemaPath.startsWith(`${union.schemaPath}/`) && error.instancePath === union.instancePath,
-    );
-    if (error.keyword === 'anyOf' && found.some((other) => isBelow(other, error))) return false;
-    return !isBranch || unions.some((union) => isBelow(error, union));
-  });
+  const speaksForAll = (union: ErrorObject) =>
+    hasWords(union.parentSchema) || !found.some((error) => isBelow(error, union));
+  return found.filter(
+    (error) =>
+      (error.keyword !== 'anyOf' || speaksForAll(error)) &&
+      !unions.some((union) => isIn(error, union) && (speaksForAll(union) || !isBelow(error, union))),
+  );
 }
 
 function namesMember({ params }: ErrorObject): boolean {
@@ -81,6 +84,11 @@ function describeError({ instancePath, params, keyword, parentSchema }: ErrorObj
     return { pointer: below(params.propertyName), message: 'is not a valid name' };
   }
   return { pointer: instancePath, message: mustBe(parentSchema as TSchema) };
+}
+
+/** Whether all errors of a body are looked for, and not only the first. */
+export function isCollected(value: unknown): boolean {
+  return sizeOf(value, collectedSizeMax) <= collectedSizeMax;
 }
 
 /** Counts a body's values and the characters of its names, until the count exceeds the limit. */

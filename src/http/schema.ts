@@ -40,6 +40,11 @@ export function worded<S extends TSchema>(words: string, schema: S, code?: strin
   return withNotes(schema, { [wordsKey]: words, ...(code === undefined ? {} : { [codeKey]: code }) });
 }
 
+/** Whether the schema says in words what its values must be. */
+export function hasWords(schema: unknown): boolean {
+  return (schema as Notes | undefined)?.[wordsKey] !== undefined;
+}
+
 /** The code of errors at places with this schema. */
 export function errorCode(schema: unknown): string | undefined {
   return (schema as Notes | undefined)?.[codeKey];

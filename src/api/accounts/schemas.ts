@@ -80,13 +80,7 @@ const ExternalAccountBody = named(
 );
 export const ExternalAccounts = named(
   'ExternalAccounts',
-  worded(
-    `an account or an array of 1 to ${accountsMax} accounts`,
-    Type.Union([
-      ExternalAccountBody,
-      Type.Array(ExternalAccountBody, { minItems: 1, maxItems: accountsMax }),
-    ]),
-  ),
+  Type.Union([ExternalAccountBody, Type.Array(ExternalAccountBody, { minItems: 1, maxItems: accountsMax })]),
 );
 
 export const Account = named(

@@ -8,7 +8,7 @@ import { Nullable, named, strict, Time } from '../../http/schema.ts';
 import { eraseEvent } from '../../webhooks/log/retention.ts';
 import { standardPublicKey } from '../../webhooks/sending/delivery_key.ts';
 import { signatureShapes } from '../../webhooks/subscriptions/signature.ts';
-import { anyone, token } from '../admission.ts';
+import { anyone, machineToken, token } from '../admission.ts';
 import { route, serve } from '../route.ts';
 import { EventId, type EventRoutesOptions, tag } from './options.ts';
 
@@ -53,7 +53,7 @@ export const eventRoutes = {
     tag,
     summary: 'Erase the body of an event',
     description: 'Cancels deliveries that have not been sent. The ids of the event and its deliveries stay.',
-    admission: token('write:events'),
+    admission: machineToken('write:events'),
     parameters: [pathParameter('id', 'The id of the event.', EventId())],
     responses: { 204: { description: 'The body is erased.' } },
   }),

@@ -7,11 +7,8 @@ import { deliveryRoutes, registerDeliveries } from './delivery_routes.ts';
 import { healthRoutes, registerHealthRoutes } from './health_routes.ts';
 import { recoveryRoutes, registerRecoveries } from './recovery_routes.ts';
 import { subscriptionBodies } from './schemas.ts';
-import {
-  registerSubscriptions,
-  subscriptionRoutes,
-  type WebhookRoutesOptions,
-} from './subscription_routes.ts';
+import type { WebhookRoutesOptions } from './subscription_access.ts';
+import { registerSubscriptions, subscriptionRoutes } from './subscription_routes.ts';
 
 /** @param kinds the platform's kinds. @param wake called when there is a new recovery */
 export function registerWebhooksApi(

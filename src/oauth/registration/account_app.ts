@@ -64,7 +64,7 @@ function refuseUnknownScopes({ scope }: Metadata, catalogue: ScopeCatalogue): vo
   const other = scope.split(' ').find((name) => !offered.includes(name));
   if (other === undefined) return;
   const message = `contains ${JSON.stringify(other.slice(0, 100))}, which apps cannot have; allowed scopes: ${offered.join(' ')}`;
-  throw bodyProblem([{ pointer: '/scope', message, code: 'invalid_client_metadata' }]);
+  throw bodyProblem([{ pointer: '/scope', message, code: 'invalid-client-metadata' }]);
 }
 
 function toProblem({ error, error_description: description }: errors.OIDCProviderError) {
@@ -72,5 +72,5 @@ function toProblem({ error, error_description: description }: errors.OIDCProvide
   const named = /^[a-z_]+/.exec(message)?.[0];
   const isMember = named !== undefined && Object.hasOwn(settableMembers, named);
   const pointer = isMember ? `/${named}` : error === 'invalid_redirect_uri' ? '/redirect_uris' : '';
-  return bodyProblem([{ pointer, message, code: error }]);
+  return bodyProblem([{ pointer, message, code: error.replaceAll('_', '-') }]);
 }

@@ -38,8 +38,8 @@ STATE = {
     # Each external id of a list is there once.
     "duplicate",
     # RFC 7591: what an app says of itself must fit together (grants, methods, keys, addresses).
-    "invalid_client_metadata",
-    "invalid_redirect_uri",
+    "invalid-client-metadata",
+    "invalid-redirect-uri",
     # Parameters that are each right and do not go together.
     "parameters-exclude-each-other",
     "id-reused",
