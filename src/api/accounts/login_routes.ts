@@ -163,7 +163,7 @@ export function registerLoginRequests(options: AccountApiOptions): void {
     return complete(id, found, caller, async () => ({ accountId: null, error, description }));
   });
 
-  async function finish(
+  async function complete(
     id: string,
     { interactionUid }: LoginRequest,
     actor: Actor,
