@@ -294,8 +294,10 @@ function registerSecrets(options: WebhookRoutesOptions, routes: SubscriptionRout
   serve(
     options,
     routes.rotateSecret,
-    async ({ request, reply, caller: owner, params, body: { secret = makeSecret(), overlap } }) =>
-      sendIdempotentForOwner(options, request, reply, owner, (outer) =>
+    async ({ request, reply, caller: owner, params, body: { secret = makeSecret(), overlap } }) => {
+      // Checked here too, because a repeated request with the same idempotency key does not run the callback.
+      await requireOwnSubscription(db, owner, params.id);
+      return sendIdempotentForOwner(options, request, reply, owner, (outer) =>
         inTransaction(outer, async (tx) => {
           await actAsOwner(tx, owner);
           const { id } = await requireOwnSubscription(tx, owner, params.id);
@@ -303,7 +305,8 @@ function registerSecrets(options: WebhookRoutesOptions, routes: SubscriptionRout
           if (secrets === undefined) throw subscriptionNotFound();
           return { status: 200, headers: {}, body: JSON.stringify(representSecrets(secrets)) };
         }),
-      ),
+      );
+    },
     ({ secret }, errors) => checkSecret(secret, errors),
   );
 }
