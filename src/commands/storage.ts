@@ -86,7 +86,7 @@ export async function withDatabase<Result>(
 /** Refuses to create the embedded database, and reports a server that uses another one. */
 async function requireEmbedded({ dataDir, baseUrl, mayCreateDatabase }: Config): Promise<void> {
   if (findServer(dataDir) !== undefined) return;
-  const isThere = existsSync(await clusterOf(dataDir));
+  const isThere = existsSync(clusterOf(dataDir));
   const isElsewhere = await respondsAt(baseUrl);
   if (!isThere && !mayCreateDatabase) {
     const what = isElsewhere

@@ -149,7 +149,7 @@ test('the log reports a lost PostgreSQL and its return', async (t) => {
   const environment = await settings(t);
   const server = startProcess(t, ['dev'], environment);
   await server.ready();
-  const lock = join(await clusterOf(environment.NUNCIO_DATA_DIR), 'postmaster.pid');
+  const lock = join(clusterOf(environment.NUNCIO_DATA_DIR), 'postmaster.pid');
   process.kill(Number.parseInt(await readFile(lock, 'utf8'), 10), 'SIGKILL');
   await until(
     async () => server.output(),

@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { EmbeddedError } from './error.ts';
 
 export interface Binaries {
-  /** Directory with `bin`, `lib` and `share`. It can be copied as a whole, because the programs use relative paths. */
+  /** Directory with `bin`, `lib` and `share`. */
   native: string;
   /** Version of the package, such as `18.4.0-beta.17`. */
   version: string;

@@ -66,12 +66,7 @@ async function initialise(home: Home): Promise<void> {
   const passwordFile = `${staging}.password`;
   await writeFile(passwordFile, randomBytes(24).toString('base64url'), { mode: 0o600, flush: true });
   await changeFileOwner(home, passwordFile);
-  await createPrivateDirectory(
-    staging,
-    0o700,
-    home.identity.other?.uid ?? process.getuid?.() ?? 0,
-    home.identity.other?.gid,
-  );
+  await createPrivateDirectory(staging, home.identity);
   const { code, output } = await run(home.identity, join(home.native, 'bin', 'initdb'), [
     ...['-D', staging, '-U', 'nuncio', `--pwfile=${passwordFile}`, '--auth=scram-sha-256'],
     // PostgreSQL's built-in C.UTF-8 sorts text the same way on every machine; the C library's locales do not.
@@ -128,12 +123,7 @@ export async function configure(home: Home): Promise<string> {
 async function socketDirectory(home: Home): Promise<string> {
   if (Buffer.byteLength(join(home.cluster, `.s.PGSQL.${port}`)) <= socketPathLengthMax) return home.cluster;
   const directory = join('/tmp', clusterName(home.cluster));
-  await createPrivateDirectory(
-    directory,
-    0o700,
-    home.identity.other?.uid ?? process.getuid?.() ?? 0,
-    home.identity.other?.gid,
-  );
+  await createPrivateDirectory(directory, home.identity);
   return directory;
 }
 
@@ -151,8 +141,8 @@ export async function passwordOf(cluster: string): Promise<string> {
 
 /** Makes the user that PostgreSQL runs as the owner of a file. */
 async function changeFileOwner(home: Home, path: string): Promise<void> {
-  const { other } = home.identity;
-  if (other !== undefined && (await stat(path)).uid !== other.uid) await lchown(path, other.uid, other.gid);
+  const { uid, gid } = home.identity;
+  if ((await stat(path)).uid !== uid) await lchown(path, uid, gid);
 }
 
 async function syncFolder(path: string): Promise<void> {

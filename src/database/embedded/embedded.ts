@@ -131,7 +131,7 @@ class EmbeddedSession implements EmbeddedPostgres {
         const last = tryFileLock(this.#lockPath('users'), 'exclusive');
         if (last === undefined) return;
         try {
-          const cluster = await clusterOf(this.#dataDir);
+          const cluster = clusterOf(this.#dataDir);
           const postmaster = await findPostmaster(cluster);
           if (postmaster !== undefined) await stopPostmaster(postmaster);
           // The backends of a killed postmaster may still run.
@@ -148,7 +148,7 @@ class EmbeddedSession implements EmbeddedPostgres {
 
   /** Connects to the running PostgreSQL, or starts it. Requires the start lock. */
   async #ensureRunning(): Promise<string> {
-    const cluster = await clusterOf(this.#dataDir);
+    const cluster = clusterOf(this.#dataDir);
     const running = await findPostmaster(cluster);
     if (running !== undefined) {
       const stillThere = async () => (await findPostmaster(cluster))?.pid === running.pid;
@@ -159,11 +159,11 @@ class EmbeddedSession implements EmbeddedPostgres {
       }
     }
     const binaries = findBinaries();
-    const home = await resolveHome(this.#dataDir, binaries);
+    const home = await resolveHome(this.#dataDir, binaries.native);
     await prepareCluster(home, binaries.major);
     const connection = await startPostmaster(home, join(this.#dataDir, 'postgres.log'));
     await this.#keep(connection, home.cluster);
-    return `PostgreSQL ${Number.parseFloat(binaries.version)} in ${home.cluster}: started ${home.description}`;
+    return `PostgreSQL ${Number.parseFloat(binaries.version)} in ${home.cluster}: started ${home.identity.description}`;
   }
 
   async #keep(connection: pg.Client, cluster: string): Promise<void> {

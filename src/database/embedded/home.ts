@@ -3,36 +3,13 @@
  *
  *   <dataDir>/postgres           the data directory, mode 0700, with the socket and the password
  *   <dataDir>/postgres.log       the log
- *   <dataDir>/postgres.place     names the directory used instead, if PostgreSQL's user cannot reach <dataDir>
  */
-import { createHash, randomBytes } from 'node:crypto';
-import { constants, existsSync, type Stats } from 'node:fs';
-import {
-  chmod,
-  cp,
-  lchown,
-  lstat,
-  mkdir,
-  readdir,
-  readFile,
-  rename,
-  rm,
-  stat,
-  writeFile,
-} from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { createHash } from 'node:crypto';
+import type { Stats } from 'node:fs';
+import { chmod, lchown, lstat, mkdir, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Binaries } from './binaries.ts';
 import { EmbeddedError, errorCode } from './error.ts';
-import {
-  canEnter,
-  canRun,
-  fallbackIdentity,
-  type Identity,
-  identityOf,
-  namespaceIdentity,
-  ownIdentity,
-} from './identity.ts';
+import { type Identity, ownIdentity, run, unprivilegedIdentity } from './identity.ts';
 
 export interface Home {
   identity: Identity;
@@ -40,172 +17,80 @@ export interface Home {
   cluster: string;
   /** Directory with `bin`, `lib` and `share`. */
   native: string;
-  /** For the log. */
-  description: string;
 }
 
 /** Returns the path of the data directory, which may not exist yet. */
-export async function clusterOf(dataDir: string): Promise<string> {
-  const place = await readFile(join(dataDir, 'postgres.place'), 'utf8').catch(() => '');
-  return join(place.trim() || dataDir, 'postgres');
+export function clusterOf(dataDir: string): string {
+  return join(dataDir, 'postgres');
 }
 
 /** Identifies the processes of this data directory by their command lines. */
 export function clusterName(cluster: string): string {
-  return `nuncio-${digestOf(cluster)}`;
+  return `nuncio-${createHash('sha256').update(cluster).digest('hex').slice(0, 16)}`;
 }
 
 /**
  * Decides how PostgreSQL runs for this data directory. Call it only while PostgreSQL is stopped: it may change file owners.
+ * @param native directory with `bin`, `lib` and `share`
  * @throws EmbeddedError
  */
-export async function resolveHome(dataDir: string, binaries: Binaries): Promise<Home> {
-  const cluster = await clusterOf(dataDir);
-  const owner = (await statOf(cluster))?.uid;
-  const uid = process.getuid?.() ?? 0;
-  if (uid !== 0 && owner !== undefined && owner !== uid) {
-    throw new EmbeddedError(
-      `${cluster} belongs to uid ${owner}, not to uid ${uid}: run as that user, or choose another data directory.`,
-    );
-  }
-  const { native } = binaries;
-  const postgres = join(native, 'bin', 'postgres');
+export async function resolveHome(dataDir: string, native: string): Promise<Home> {
+  const cluster = clusterOf(dataDir);
+  const found = await statOf(cluster);
   const own = ownIdentity();
-  if (own !== undefined) return { identity: own, cluster, native, description: own.description };
-
-  if (owner === undefined || owner === uid) {
-    const directory = owner === undefined ? dataDir : cluster;
-    const identity = await namespaceIdentity(postgres, directory);
-    if (identity !== undefined) return { identity, cluster, native, description: identity.description };
-  }
-  if (uid !== 0) {
+  if (own.uid === 0) return resolveForRoot(cluster, found, native);
+  if (found !== undefined && found.uid !== own.uid) {
     throw new EmbeddedError(
-      `uid ${uid} has no name on this machine and user namespaces are not permitted, so PostgreSQL cannot run: set DATABASE_URL.`,
+      `${cluster} belongs to uid ${found.uid}, not to uid ${own.uid}: run as that user, or choose another data directory.`,
     );
   }
-  return resolveForOtherUser(dataDir, cluster, owner, binaries);
+  return { identity: own, cluster, native };
 }
 
-/** For root without user namespaces: another user, with the data and the programs where that user can reach them. */
-async function resolveForOtherUser(
-  dataDir: string,
-  cluster: string,
-  owner: number | undefined,
-  binaries: Binaries,
-): Promise<Home> {
-  const identity = owner ? await identityOf(owner) : await fallbackIdentity();
-  if (identity?.other === undefined) {
+async function resolveForRoot(cluster: string, found: Stats | undefined, native: string): Promise<Home> {
+  const identity = unprivilegedIdentity(found ?? { uid: 0, gid: 0 });
+  if (identity === undefined) {
     throw new EmbeddedError(
-      'PostgreSQL does not run as root, user namespaces are not permitted and there is no user postgres or nobody: run as an ordinary user, or set DATABASE_URL.',
+      'PostgreSQL does not run as root, and there is no user postgres or nobody: run as an ordinary user, or set DATABASE_URL.',
     );
   }
-  const { uid, gid } = identity.other;
-  const place = await placeFor(identity, dataDir, owner === undefined ? undefined : join(cluster, '..'));
-  // Root created the data in a namespace, when namespaces were still permitted.
-  if (owner === 0) await changeOwner(cluster, uid, gid);
-
-  const native = (await canRun(identity, join(binaries.native, 'bin', 'postgres')))
-    ? binaries.native
-    : await copyNative(binaries, place);
-  const where = `data in ${join(place, 'postgres')}${native === binaries.native ? '' : ', programs copied beside it'}`;
-  const why = owner ? 'who owns the data' : 'because root may not use a user namespace here';
-  return {
-    identity,
-    cluster: join(place, 'postgres'),
-    native,
-    description: `${identity.description}, ${why} (${where})`,
-  };
-}
-
-/** Returns a directory that the other user can enter: the one in use, the data directory, or a new one elsewhere. */
-async function placeFor(identity: Identity, dataDir: string, inUse: string | undefined): Promise<string> {
-  if (inUse !== undefined) {
-    await letThrough(inUse);
-    if (await canEnter(identity, inUse)) return inUse;
+  const { code, output } = await run(identity, join(native, 'bin', 'postgres'), ['--version']);
+  if (code !== 0) {
     throw new EmbeddedError(
-      `The data in ${inUse} cannot be reached ${identity.description}, and user namespaces are not permitted: choose another data directory, or set DATABASE_URL.`,
+      `PostgreSQL does not run as root, and cannot be run ${identity.description} (${output.trim()}): run as an ordinary user, or set DATABASE_URL.`,
     );
   }
-  const before = await statOf(dataDir);
-  await letThrough(dataDir);
-  if (await canEnter(identity, dataDir)) return dataDir;
-  if (before !== undefined) await chmod(dataDir, before.mode & 0o7777);
-
-  for (const parent of ['/var/lib', tmpdir()]) {
-    const place = join(parent, `nuncio-${digestOf(dataDir)}`);
-    try {
-      await createPrivateDirectory(place, 0o711, 0);
-    } catch (error) {
-      if (error instanceof EmbeddedError) throw error;
-      continue;
-    }
-    if (!(await canEnter(identity, place))) continue;
-    await writeFile(join(dataDir, 'postgres.place'), `${place}\n`, { mode: 0o600, flush: true });
-    return place;
-  }
-  throw new EmbeddedError(
-    `No directory was found that PostgreSQL can reach ${identity.description}: run as an ordinary user, or set DATABASE_URL.`,
-  );
-}
-
-/** Lets other users pass through a directory of root, without listing it. The entries keep their own modes. */
-async function letThrough(folder: string): Promise<void> {
-  const { uid, mode } = await stat(folder);
-  const wanted = (mode & 0o7777) | constants.S_IXOTH | constants.S_IXGRP;
-  if (uid === 0 && wanted !== (mode & 0o7777)) await chmod(folder, wanted);
+  // A backup that root restored, for example.
+  if (found?.uid === 0) await changeOwner(cluster, identity);
+  return { identity, cluster, native };
 }
 
 /**
- * Creates a directory in a place that is open to all users. If it exists, checks its owner and mode.
+ * Creates a directory of mode 0700. If it exists, checks its owner and mode, because another user may have created it.
  * @throws EmbeddedError when another user owns it, or its mode differs
  */
-export async function createPrivateDirectory(
-  path: string,
-  mode: number,
-  uid: number,
-  gid?: number,
-): Promise<void> {
+export async function createPrivateDirectory(path: string, { uid, gid }: Identity): Promise<void> {
   try {
-    await mkdir(path, { mode });
-    await chmod(path, mode);
-    if (gid !== undefined) await lchown(path, uid, gid);
+    await mkdir(path, { mode: 0o700 });
+    await chmod(path, 0o700);
+    if (uid !== process.getuid?.()) await lchown(path, uid, gid);
   } catch (error) {
     if (errorCode(error) !== 'EEXIST') throw error;
   }
   const found = await lstat(path);
-  if (!found.isDirectory() || found.uid !== uid || (found.mode & 0o777) !== mode) {
+  if (!found.isDirectory() || found.uid !== uid || (found.mode & 0o777) !== 0o700) {
     throw new EmbeddedError(
       `${path} is not the directory that Nuncio created (owner ${found.uid}, mode ${(found.mode & 0o777).toString(8)}): remove it.`,
     );
   }
 }
 
-/** Copies the programs into `place`, readable by all users. */
-async function copyNative(binaries: Binaries, place: string): Promise<string> {
-  const target = join(place, `postgres.native-${binaries.version}`);
-  if (existsSync(target)) return target;
-  const staging = `${target}.${randomBytes(6).toString('hex')}`;
-  try {
-    await cp(binaries.native, staging, { recursive: true, verbatimSymlinks: true });
-    await eachEntry(staging, (path, entry) => (entry.isSymbolicLink() ? undefined : chmod(path, 0o755)));
-    await rename(staging, target);
-  } finally {
-    await rm(staging, { recursive: true, force: true });
-  }
-  return target;
-}
-
 /** Changes the top directory last, so that the next start repeats an interrupted change. */
-async function changeOwner(folder: string, uid: number, gid: number): Promise<void> {
-  await eachEntry(folder, (path) => lchown(path, uid, gid));
-}
-
-async function eachEntry(path: string, visit: (path: string, entry: Stats) => unknown): Promise<void> {
-  const entry = await lstat(path);
-  if (entry.isDirectory()) {
-    for (const name of await readdir(path)) await eachEntry(join(path, name), visit);
+async function changeOwner(path: string, identity: Identity): Promise<void> {
+  if ((await lstat(path)).isDirectory()) {
+    for (const name of await readdir(path)) await changeOwner(join(path, name), identity);
   }
-  await visit(path, entry);
+  await lchown(path, identity.uid, identity.gid);
 }
 
 async function statOf(path: string): Promise<Stats | undefined> {
@@ -213,8 +98,4 @@ async function statOf(path: string): Promise<Stats | undefined> {
     if (errorCode(error) === 'ENOENT') return undefined;
     throw error;
   });
-}
-
-function digestOf(path: string): string {
-  return createHash('sha256').update(path).digest('hex').slice(0, 16);
 }

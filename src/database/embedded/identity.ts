@@ -1,80 +1,62 @@
 /**
- * The user that PostgreSQL runs as. PostgreSQL refuses to run as root, and `initdb` refuses a user without a name.
+ * The user that PostgreSQL runs as, and running programs as that user. PostgreSQL refuses to run as root.
  *
- *   ordinary user                  → that user
- *   root, or a user without a name → the same user, mapped to another uid in a user namespace: file owners stay as they are,
- *                                    and no other user needs access
- *   root, namespaces not permitted → another existing system user (home.ts finds a directory that it can reach)
+ *   ordinary user → that user
+ *   root          → the owner of the data or, for new data, `postgres` or `nobody`. The process keeps one capability of root,
+ *                   CAP_DAC_OVERRIDE, so that it reaches programs and data below directories of root.
  */
-import { type SpawnOptions, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 
 export interface Identity {
-  /** For the log, such as "as root in a user namespace". */
+  /** For the log, such as "as the user nobody". */
   description: string;
   /** Command line words before the program. */
   prefix: readonly string[];
-  /** The user to switch to, which only root may do. */
-  other?: { uid: number; gid: number };
+  uid: number;
+  gid: number;
 }
 
 /** Characters of a program's output to keep. */
 const outputLengthMax = 1_048_576;
-const fallbackUsers = ['postgres', 'nobody'];
+const unprivilegedUsers = ['postgres', 'nobody'];
 
-/** Returns the user of this process, or undefined if PostgreSQL would refuse it. */
-export function ownIdentity(): Identity | undefined {
-  if (process.getuid?.() === 0) return undefined;
+/** Returns the user of this process. */
+export function ownIdentity(): Identity {
+  const [uid, gid] = [process.getuid?.() ?? 0, process.getgid?.() ?? 0];
   try {
-    return { description: `as ${userInfo().username}`, prefix: [] };
+    return { description: `as ${userInfo().username}`, prefix: [], uid, gid };
   } catch {
     // A container may run with a uid that is not in /etc/passwd.
-    return undefined;
+    return { description: `as uid ${uid}`, prefix: [], uid, gid };
   }
 }
 
-/** Maps this user in a user namespace. Returns undefined if `postgres` cannot run there, or cannot write in `directory`. */
-export async function namespaceIdentity(postgres: string, directory: string): Promise<Identity | undefined> {
-  const uid = namedUid();
-  if (process.platform !== 'linux' || uid === undefined) return undefined;
-  const prefix = ['unshare', '--user', `--map-user=${uid}`, `--map-group=${uid}`];
-  const user = process.getuid?.() === 0 ? 'root' : `uid ${process.getuid?.()}`;
-  const identity = { description: `as ${user} in a user namespace`, prefix };
-  // In the namespace root has no privileges on directories of other users, so the paths are checked too.
-  const script = 'cd "$1" && test -w . && exec "$2" --version';
-  const { code } = await run(identity, 'sh', ['-c', script, 'sh', directory, postgres]);
-  return code === 0 ? identity : undefined;
-}
-
-/** Returns the first existing unprivileged system user. */
-export async function fallbackIdentity(): Promise<Identity | undefined> {
-  for (const name of fallbackUsers) {
-    const identity = await identityOf(name);
-    if (identity !== undefined) return identity;
+/**
+ * Returns the user that root runs PostgreSQL as.
+ * @param owner of the data; root if there are none yet
+ * @returns undefined if the data are root's and the machine has no unprivileged user
+ */
+export function unprivilegedIdentity(owner: { uid: number; gid: number }): Identity | undefined {
+  if (owner.uid !== 0) return switchTo(`uid ${owner.uid}, which owns the data`, owner.uid, owner.gid);
+  const users = readFileSync('/etc/passwd', 'utf8').split('\n');
+  for (const name of unprivilegedUsers) {
+    const [, , uid, gid] = users.find((line) => line.startsWith(`${name}:`))?.split(':') ?? [];
+    if (Number(uid) > 0) return switchTo(`the user ${name}`, Number(uid), Number(gid));
   }
   return undefined;
 }
 
-/** Finds a user by name or uid. */
-export async function identityOf(user: string | number): Promise<Identity | undefined> {
-  const self: Identity = { description: '', prefix: [] };
-  const [uid, gid, name] = await Promise.all(
-    ['-u', '-g', '-un'].map(async (flag) => {
-      const { code, output } = await run(self, 'id', [flag, String(user)]);
-      return code === 0 ? output.trim() : '';
-    }),
-  );
-  if (!uid || !gid || !name || uid === '0') return undefined;
-  return { description: `as the user ${name}`, prefix: [], other: { uid: Number(uid), gid: Number(gid) } };
-}
-
-export async function canEnter(identity: Identity, directory: string): Promise<boolean> {
-  return (await run(identity, 'sh', ['-c', 'cd "$1"', 'sh', directory])).code === 0;
-}
-
-export async function canRun(identity: Identity, program: string): Promise<boolean> {
-  return (await run(identity, program, ['--version'])).code === 0;
+function switchTo(user: string, uid: number, gid: number): Identity {
+  // Without the securebit, access(2), which initdb uses, would not consider the capability.
+  const capabilities = [
+    '--inh-caps=+dac_override',
+    '--ambient-caps=+dac_override',
+    '--securebits=+no_setuid_fixup',
+  ];
+  const prefix = ['setpriv', `--reuid=${uid}`, `--regid=${gid}`, '--clear-groups', ...capabilities];
+  return { description: `as ${user}`, prefix, uid, gid };
 }
 
 /**
@@ -92,8 +74,7 @@ export function commandOf(identity: Identity, program: string, args: readonly st
     program,
     ...args,
   ];
-  const options: SpawnOptions = { cwd: '/', ...identity.other };
-  return { command: words[0] as string, args: words.slice(1), options };
+  return { command: words[0] as string, args: words.slice(1), options: { cwd: '/' } };
 }
 
 /** Runs a program until it ends. The code is -1 if it did not start or was killed. */
@@ -114,16 +95,4 @@ export async function run(
     child.on('error', (error) => resolve({ code: -1, output: error.message }));
     child.on('close', (code) => resolve({ code: code ?? -1, output }));
   });
-}
-
-/** Returns a uid that is not root's and has a name on this machine, because `initdb` looks the name up. */
-function namedUid(): number | undefined {
-  let passwd: string;
-  try {
-    passwd = readFileSync('/etc/passwd', 'utf8');
-  } catch {
-    return undefined;
-  }
-  const uids = passwd.split('\n').map((line) => Number(line.split(':')[2] ?? Number.NaN));
-  return uids.includes(1000) ? 1000 : uids.find((uid) => uid > 0);
 }

@@ -16,7 +16,7 @@ import pg from 'pg';
 import { configure, lastLine, passwordOf, port } from './cluster.ts';
 import { EmbeddedError, errorCode } from './error.ts';
 import { clusterName, type Home } from './home.ts';
-import { commandOf, type Identity, run } from './identity.ts';
+import { commandOf, ownIdentity, run } from './identity.ts';
 
 export interface Postmaster {
   pid: number;
@@ -32,8 +32,6 @@ const fastShutdownTimeoutMs = 120_000;
 const orphanTimeoutMs = 3_000;
 const sharedMemoryTimeoutMs = 30_000;
 const logLengthMax = 10 * 1024 * 1024;
-
-const asOurselves: Identity = { description: '', prefix: [] };
 
 /** Returns the running postmaster of this data directory, if any. */
 export async function findPostmaster(cluster: string): Promise<Postmaster | undefined> {
@@ -220,7 +218,7 @@ function serves(line: string, cluster: string): boolean {
   return (
     line.includes(clusterName(cluster)) &&
     /^(postgres: |.*\/bin\/postgres -D )/.test(line) &&
-    !/^\S*(env|unshare) /.test(line)
+    !/^\S*(env|setpriv) /.test(line)
   );
 }
 
@@ -240,7 +238,7 @@ function commandLineOfProc(pid: number): string {
 
 async function commandLinesOfPs(pid?: number): Promise<{ pid: number; line: string }[]> {
   const which = pid === undefined ? ['-ax'] : ['-p', String(pid)];
-  const { output } = await run(asOurselves, 'ps', [...which, '-ww', '-o', 'pid=,command=']);
+  const { output } = await run(ownIdentity(), 'ps', [...which, '-ww', '-o', 'pid=,command=']);
   return output.split('\n').map((row) => {
     const [, pid, line] = /^\s*(\d+)\s+(.*)$/.exec(row) ?? [];
     return { pid: Number(pid), line: line ?? '' };

@@ -1,22 +1,20 @@
 /**
- * The user that embedded PostgreSQL runs as: root with and without user namespaces, ordinary users, and
- * folders closed to others.
+ * The user that embedded PostgreSQL runs as: for root, for ordinary users, and in folders closed to others.
  */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { findPostmaster } from '../../../src/database/embedded/postmaster.ts';
 import {
-  atEnd,
-  cleanUp,
   copyCheckout,
   eventually,
   isRoot,
+  newDataDir,
   newFolder,
   nobody,
   nobodyCan,
-  pathWithoutNamespaces,
+  pathWithoutSetpriv,
   platform,
   postmasterPid,
   processesOf,
@@ -50,86 +48,77 @@ test('PostgreSQL runs as an ordinary user', { skip: onlyRoot }, async (t) => {
   await again.leave();
 });
 
-test('PostgreSQL runs for a user id without a name', { skip: onlyRoot }, async (t) => {
+test('a user id without a name is told to set DATABASE_URL', { skip: onlyRoot }, async (t) => {
   if (!nobodyCan('cat', userScript)) return t.skip('the checkout is where no other user can read it');
   const folder = newFolder(t, 0o777);
   const user = await use(t, join(folder, 'data'), 'server', { uid: 54_321, gid: 54_321, mayFail: true });
-  if (user.error !== undefined) {
-    assert.match(user.message ?? '', /no name on this machine and user namespaces are not permitted/);
-    return t.skip('user namespaces are refused to ordinary users here');
-  }
-  t.diagnostic(user.description);
-  assert.deepEqual(await query(user.connectionString, 'select 1 as n'), [{ n: 1 }]);
-  await user.leave();
+  assert.equal(user.error, 'EmbeddedError');
+  assert.match(user.message ?? '', /effective user ID 54321.*set DATABASE_URL/);
 });
 
-test('PostgreSQL runs as another existing user when user namespaces are refused', {
-  skip: onlyRoot,
-}, async (t) => {
+test('PostgreSQL of root runs as another existing user', { skip: onlyRoot }, async (t) => {
   const before = readFileSync('/etc/passwd', 'utf8');
-  const env = pathWithoutNamespaces(t);
-  const folder = newFolder(t, 0o755);
-  const dataDir = join(folder, 'data');
-  const user = await use(t, dataDir, 'server', { env });
+  const dataDir = newDataDir(t);
+  const user = await use(t, dataDir, 'server');
   t.diagnostic(user.description);
-  assert.match(
-    user.description,
-    /started as the user (postgres|nobody), because root may not use a user namespace/,
-  );
+  assert.match(user.description, /started as the user (postgres|nobody)$/);
   assert.notEqual(statSync(join(dataDir, 'postgres')).uid, 0);
+  assert.equal(statSync(dataDir).mode & 0o777, 0o700);
   assert.deepEqual(await query(user.connectionString, 'select 1 as n'), [{ n: 1 }]);
   process.kill(await postmasterPid(dataDir), 'SIGKILL');
   assert.deepEqual(await eventually(() => query(user.connectionString, 'select 1 as n')), [{ n: 1 }]);
   await user.leave();
   assert.deepEqual(processesOf(join(dataDir, 'postgres')), []);
   assert.equal(readFileSync('/etc/passwd', 'utf8'), before);
-
-  // Namespaces are permitted again: the data still belongs to that user.
-  const next = await use(t, dataDir, 'server');
-  assert.match(next.description, /as the user (postgres|nobody), who owns the data/);
-  await next.leave();
 });
 
-test('data written in a user namespace are adopted when namespaces are refused later', {
-  skip: onlyRoot,
-}, async (t) => {
-  const dataDir = join(newFolder(t, 0o755), 'data');
+test('PostgreSQL of root has one capability', { skip: onlyRoot }, async (t) => {
+  const dataDir = newDataDir(t);
+  const user = await use(t, dataDir, 'server');
+  const status = readFileSync(`/proc/${await postmasterPid(dataDir)}/status`, 'utf8');
+  const capDacOverride = 2n;
+  for (const set of ['CapPrm', 'CapEff', 'CapAmb']) {
+    assert.equal(
+      BigInt(`0x${new RegExp(`^${set}:\\s*(\\w+)$`, 'm').exec(status)?.[1]}`),
+      capDacOverride,
+      set,
+    );
+  }
+  await user.leave();
+});
+
+test('data that belong to root are adopted', { skip: onlyRoot }, async (t) => {
+  const dataDir = newDataDir(t);
   const first = await use(t, dataDir, 'server');
-  if (!/user namespace$/.test(first.description)) return t.skip('user namespaces are refused here');
   await query(first.connectionString, 'create table written as select 1 as n');
   await first.leave();
-  const next = await use(t, dataDir, 'server', { env: pathWithoutNamespaces(t) });
+  assert.equal(spawnSync('chown', ['-R', '0:0', dataDir]).status, 0);
+  const next = await use(t, dataDir, 'server');
   assert.match(next.description, /as the user /);
   assert.deepEqual(await query(next.connectionString, 'select n from written'), [{ n: 1 }]);
   await next.leave();
 });
 
-test('PostgreSQL runs from a checkout and data below a 0700 home, with and without namespaces', {
-  skip: onlyRoot,
-}, async (t) => {
+test('PostgreSQL of root runs from a checkout and data below a 0700 home', { skip: onlyRoot }, async (t) => {
   const home = newFolder(t, 0o700);
   const module = copyCheckout(home);
-  const first = await use(t, join(home, 'one'), 'server', { module });
-  t.diagnostic(first.description);
-  assert.deepEqual(await query(first.connectionString, 'select 1 as n'), [{ n: 1 }]);
-  await first.leave();
-
-  const env = pathWithoutNamespaces(t);
-  const dataDir = join(home, 'two');
-  const user = await use(t, dataDir, 'server', { module, env });
+  const dataDir = join(home, 'data');
+  const user = await use(t, dataDir, 'server', { module });
   t.diagnostic(user.description);
-  const place = readFileSync(join(dataDir, 'postgres.place'), 'utf8').trim();
-  atEnd(t, () => cleanUp(place));
-  assert.match(user.description, /programs copied beside it/);
-  assert.equal(statSync(dataDir).mode & 0o777, 0o700);
   await query(user.connectionString, 'create table written as select 1 as n');
   await user.kill();
-  process.kill((await findPostmaster(join(place, 'postgres')))?.pid ?? 0, 'SIGKILL');
+  process.kill(await postmasterPid(dataDir), 'SIGKILL');
 
   const next = await use(t, dataDir, 'server', { module });
   assert.deepEqual(await query(next.connectionString, 'select n from written'), [{ n: 1 }]);
   await next.leave();
-  assert.deepEqual(processesOf(join(place, 'postgres')), []);
+  assert.equal(statSync(home).mode & 0o777, 0o700);
+});
+
+test('root without the right to switch users is told to set DATABASE_URL', { skip: onlyRoot }, async (t) => {
+  const user = await use(t, newDataDir(t), 'server', { env: pathWithoutSetpriv(t), mayFail: true });
+  assert.equal(user.error, 'EmbeddedError');
+  assert.match(user.message ?? '', /does not run as root.*Operation not permitted.*set DATABASE_URL/);
 });
 
 test('a missing platform package is reported with a hint to set DATABASE_URL', async (t) => {

@@ -204,11 +204,11 @@ export function newDataDir(t: TestContext): string {
   return dataDir;
 }
 
-/** Simulates a machine where `unshare` is not permitted. */
-export function pathWithoutNamespaces(t: TestContext): Record<string, string> {
+/** Simulates a container where root may not switch to another user. */
+export function pathWithoutSetpriv(t: TestContext): Record<string, string> {
   const folder = newFolder(t, 0o755);
-  const script = '#!/bin/sh\necho "unshare: unshare failed: Operation not permitted" >&2\nexit 1\n';
-  writeFileSync(join(folder, 'unshare'), script, { mode: 0o755 });
+  const script = '#!/bin/sh\necho "setpriv: setresuid failed: Operation not permitted" >&2\nexit 1\n';
+  writeFileSync(join(folder, 'setpriv'), script, { mode: 0o755 });
   return { PATH: `${folder}${delimiter}${process.env.PATH}` };
 }
 
