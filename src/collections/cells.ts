@@ -6,7 +6,7 @@
  * `JSON.stringify` does, so most cells go into the response unchanged.
  *
  * Why not rows, objects and `JSON.stringify`: for a page of 50 resources with 9 fields the driver would create 450 strings
- * one by one. docs/decisions.md has the cost of the alternatives.
+ * one by one. docs/decisions/libraries.md has the cost of the alternatives.
  */
 
 import { type RawBuilder, sql } from 'kysely';
