@@ -51,7 +51,7 @@ for (const checklist of checklists) {
     }
   });
 
-  test(`every test of a line of ${document} has its own name, an assertion, and no way to be left out`, () => {
+  test(`every test of a line of ${document} has its own name and an assertion, and cannot be skipped`, () => {
     const names = new Set<string>();
     for (const each of held) {
       const what = `${each.file}: ${each.name}`;

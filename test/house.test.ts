@@ -206,7 +206,7 @@ test('every file of src is reached from what is run or published', () => {
   );
 });
 
-test('every other file is reached from a test, a script, a benchmark, or the process that a test starts', () => {
+test('every other file is reached from a test, a script, a benchmark or a test’s process', () => {
   const others = [...files.keys()].filter((path) => !path.startsWith('src/'));
   const reached = reachedFrom(others.filter(isRunByItself));
   assert.deepEqual(
@@ -385,3 +385,28 @@ test('no file uses a word that the glossary replaces', async () => {
   }
   assert.deepEqual(wrong, []);
 });
+
+/** A longer name tells several behaviors, or tells the one twice. */
+const nameWordsMax = 18;
+
+test('test names have a limited number of words', () => {
+  const name = /(?<![\w.])(?:\w+\.)?test\(\s*(['"`])((?:\\.|(?!\1)[^\\])*)\1/g;
+  const tests = [...files.values()].filter(({ path }) => path.endsWith('.test.ts'));
+  const names = tests.flatMap(({ path, text }) =>
+    [...text.matchAll(name)].map(([, , found]) => ({ path, name: found as string })),
+  );
+  assert.ok(names.length > tests.length, 'the names are found');
+  const long = names.filter((each) => wordsOf(each.name) > nameWordsMax);
+  assert.deepEqual(
+    long.map((each) => `${each.path}: ${each.name}`),
+    [],
+  );
+});
+
+/** Counts the words of a name. A value in a template literal counts as one. */
+function wordsOf(name: string): number {
+  return name
+    .replaceAll(/\$\{[^}]*\}/g, 'value')
+    .trim()
+    .split(/\s+/).length;
+}

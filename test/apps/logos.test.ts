@@ -313,7 +313,7 @@ test('attack: content that is not an image of its declared type is refused', asy
   assert.equal(other.status, 415, 'no other resource accepts images');
 });
 
-test('attack: a body past the limit is refused, by length or in chunks, and a false length stores nothing', async () => {
+test('attack: a body past the limit is refused, sized or chunked, and a false length stores nothing', async () => {
   const owner = await createConsoleUser(server);
   const id = await createAppOf(owner);
   const fits = png(

@@ -30,7 +30,7 @@ async function untilStatus(client: TestClient, secret: string | null, status: nu
   while ((await statusOf(client, secret)) !== status) await new Promise((resolve) => setTimeout(resolve, 20));
 }
 
-test('the new secret works at once, the previous one until the overlap ends, and older ones not at all', async () => {
+test('the new secret works at once, the previous one until the overlap ends, older ones never', async () => {
   const client = await createTestClient(server);
   const [line = ''] = await rotate(client.id);
   const second = /^client_secret {2}(\S{43})$/.exec(line)?.[1] ?? '';

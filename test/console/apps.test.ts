@@ -37,7 +37,7 @@ async function createAppFor(user: Awaited<ReturnType<typeof createConsoleUser>>,
   return made.body;
 }
 
-test('the form of a new app folds the OAuth settings, which the kind of app decides, and an error opens them', async () => {
+test('the form of a new app folds the OAuth settings of its kind, and an error opens them', async () => {
   const account = await createTestAccount(server);
   const { page } = await openConsole(browser, server, account, '/console/apps/new');
   const settings = page.getByRole('heading', { name: 'OAuth settings' });
@@ -254,7 +254,7 @@ test('an app’s own subscription is created on its page', async (t) => {
   assert.deepEqual(problems, []);
 });
 
-test('an app is changed, and deleted once its name is typed, and a verified app is told of its review', async () => {
+test('an app is changed, and deleted by typing its name; a verified app’s review is announced', async () => {
   const account = await createTestAccount(server);
   const user = await createConsoleUser(server, { account });
   const app = await createAppFor(user);

@@ -190,7 +190,7 @@ test('the log filters by state, kind, time and id', async (t) => {
   assert.deepEqual(problems, []);
 });
 
-test('a delivery that is retried is shown with its last response in a warning color, and the filter Failing finds it', async (t) => {
+test('a retried delivery shows its last response in a warning color, and the filter Failing finds it', async (t) => {
   const subscriber = await startSubscriber(t);
   const user = await createConsoleUser(server);
   const { id } = await subscribe(user, { url: subscriber.url, retry_schedule: [120] });
@@ -252,7 +252,7 @@ test('the link of a delivery covers its row, for the mouse, the middle button an
 });
 
 for (const signature of ['timestamp', 'sha256', 'standard'] as const) {
-  test(`the curl command says that its signature is masked, and verifies once it is signed with the secret of ${signature}`, async (t) => {
+  test(`the curl command says its signature is masked, and verifies once signed with the secret of ${signature}`, async (t) => {
     const subscriber = await startSubscriber(t);
     const user = await createConsoleUser(server);
     const headers = { 'X-Key': 'of the subscriber' };

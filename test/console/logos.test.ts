@@ -49,7 +49,7 @@ const places = [
 ] as const;
 
 for (const [where, options] of places) {
-  test(`a developer adds a logo to a verified app, users see it when they decide, and it is removed ${where}`, async (t) => {
+  test(`a developer adds a verified app’s logo, users see it on the consent page, it is removed ${where}`, async (t) => {
     const home = await startSubscriber(t, answer(200));
     const redirectUri = `${home.url}/callback`;
     const account = await createTestAccount(server);

@@ -138,7 +138,7 @@ test('a suspended app’s tokens stop, its owner reads why, and a reinstated app
   assert.deepEqual([...problems, ...owner.problems], []);
 });
 
-test('the audit log and all subscriptions show names with links, and ids that can be copied and are not clipped', async () => {
+test('the audit log and all subscriptions show names with links, and unclipped ids to copy', async () => {
   const app = await createApp(server, {
     account: await createTestAccount(server, { email: 'someone.with.a.long.address@subscribers.example' }),
   });
@@ -314,7 +314,7 @@ test('rejected events are discarded one by one and several at once, by the keybo
   );
 });
 
-test('the page of a rejected event that is gone says so, and a failed list can be tried again', async () => {
+test('the page of a missing rejected event says so, and a failed list can be retried', async () => {
   const admin = await createTestAccount(server, { isAdmin: true });
   const { page, follow } = await openConsole(
     browser,

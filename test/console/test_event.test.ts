@@ -66,7 +66,7 @@ test('a test event without a response shows the reason, and one that is accepted
   await outcome.getByText(/^Delivered · 204/).waitFor();
 });
 
-test('a test event says that it was not sent when the subscription was paused elsewhere or the server is away', async (t) => {
+test('the page says that a test event was not sent: subscription paused elsewhere, server away', async (t) => {
   const subscriber = await startSubscriber(t);
   const user = await createConsoleUser(server);
   const { id } = await subscribe(user, { url: subscriber.url });

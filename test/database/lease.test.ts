@@ -78,7 +78,7 @@ test('a lease cannot be acquired while a statement of its holder runs', async (t
   assert.equal(await two.acquire(), 'self');
 });
 
-test('a lease is free when the database’s clock was set back, and when its holder is known to be gone', async (t) => {
+test('a lease is free when the database’s clock went back, or its holder is known gone', async (t) => {
   const { db, one, two } = await open(t);
   await one.acquire();
   one.forget();

@@ -238,7 +238,7 @@ test('a database user without rights on the database works in a schema prepared 
   undo.push(() => asApplication(process.env.TEST_DATABASE_URL as string, `drop role ${role}`));
 });
 
-test('migrate and start say which statements an administrator must run when the database user cannot create the publisher role', async (t) => {
+test('migrate and start name the administrator’s statements when the database user cannot create the publisher role', async (t) => {
   const database = await foreignDatabase();
   const suffix = new URL(database.url).pathname.slice(-12);
   const [role, schema] = [`operator_${suffix}`, `nuncio_${suffix}`];

@@ -78,7 +78,7 @@ const looks = [
 ];
 
 for (const { name, user, password, width, isScripted } of looks) {
-  test(`the guide’s user signs in at the shop, consents, is served by its API and webhooks, and disconnects: ${name}`, async (t) => {
+  test(`the guide’s user signs in at the shop, consents, gets API and webhooks, and disconnects: ${name}`, async (t) => {
     const viewport = { width, height: 844 };
     const { page } = await openPage(await startBrowser(t), { viewport, javaScriptEnabled: isScripted });
     const seen = async (title: RegExp) => {

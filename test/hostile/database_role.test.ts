@@ -184,7 +184,7 @@ test('a role that may only connect revokes, holds and stops nothing with forged 
   assert.equal((await sql`select from delivery_holds`.execute(db)).rows.length, 0);
 });
 
-test('another node fans out and takes in events while a role holds every advisory lock and the leader is killed', async (t) => {
+test('another node replaces a killed leader and takes in events while a role holds every advisory lock', async (t) => {
   const { db, databaseUrl, first, serverB } = await startTwoNodes(t);
   const subscriber = await startSubscriber(t);
   const app = await createApp(serverB);

@@ -104,7 +104,7 @@ test('attack: an authorization cannot be resumed in another browser', async () =
   assert.equal(without.leftTo?.searchParams.get('code') ?? null, null);
 });
 
-test('attack: a stolen code is worthless without its verifier or at another client, and still works for its owner', async () => {
+test('attack: a stolen code fails without its verifier or at another client, and works for its owner', async () => {
   const other = await createTestClient(server);
   const { code, verifier } = await obtainCode(server, { account: victim, client, scopes });
   const form = { grant_type: 'authorization_code', code, redirect_uri: client.redirectUri };

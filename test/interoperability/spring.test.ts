@@ -48,7 +48,7 @@ async function startApp(t: TestContext, key: JWK, environment: Record<string, st
   return url;
 }
 
-test('Spring Security signs a user in by a secret and by a key, renews the token and calls the API', async (t) => {
+test('Spring Security signs in with a secret or a key, renews the token and calls the API', async (t) => {
   try {
     await access(jar);
   } catch {

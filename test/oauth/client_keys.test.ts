@@ -206,7 +206,7 @@ test('oauth 16: an assertion may live one hour at most', async () => {
   assert.equal((await ask(await sign(client, key, { exp }))).status, 401);
 });
 
-test('oauth 16: an assertion is refused when its algorithm is symmetric or unknown, its key foreign or a claim changed', async () => {
+test('oauth 16: an assertion with a symmetric or unknown algorithm, foreign key or changed claim is refused', async () => {
   const jwk = Buffer.from(JSON.stringify(key.jwk));
   const now = Math.floor(Date.now() / 1_000);
   // The public key used as a shared secret.

@@ -118,7 +118,7 @@ test('oauth 18: the authorization endpoint accepts GET and a form', async () => 
   assert.equal(redirect.searchParams.get('state'), 'by form');
 });
 
-test('oauth 19: a request shows a page and does not redirect when the client is missing, unknown or disabled', async () => {
+test('oauth 19: a missing, unknown or disabled client gets a page and no redirect', async () => {
   const disabled = await createTestClient(server);
   await sql`update clients set disabled_at = now() where id = ${disabled.id}`.execute(server.db);
   for (const clientId of [undefined, '', 'unknown', disabled.id]) {

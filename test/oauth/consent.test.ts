@@ -70,7 +70,7 @@ test('oauth 58: a device’s consent names the API', async () => {
   ]);
 });
 
-test('oauth 58: consent is asked for again when a request names another API, and not for a confirmed one', async () => {
+test('oauth 58: a request that names another API asks for consent again, until it is confirmed', async () => {
   const app = await createTestClient(server);
   const browser = new TestBrowser(server.baseUrl);
   const confirm = async (apis: string[]) => passPages(browser, await browser.open(urlOf(app, apis)), account);

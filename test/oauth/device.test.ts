@@ -129,7 +129,7 @@ test('oauth 55: polling is refused when the code is denied, expired, unknown or 
   assert.ok(rows.every(({ text }) => !text.includes(deviceCode)));
 });
 
-test('oauth 56: a user code is accepted in any case, with spaces or without dashes, and the complete URI still asks', async () => {
+test('oauth 56: user codes work in any case, with spaces, without dashes; the complete URI still asks', async () => {
   for (const spell of [
     (code: string) => code.toLowerCase(),
     (code: string) => code.replace('-', ''),

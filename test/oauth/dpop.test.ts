@@ -257,7 +257,7 @@ test('oauth 81: the API requires the DPoP scheme, the token’s hash and the sam
   assert.equal((await api(`DPoP ${token}`, { dpop: good })).status, 200);
 });
 
-test('oauth 82: a bound token is refused as a bearer token, and an unbound token as a DPoP token', async () => {
+test('oauth 82: a bound token is refused as bearer token, an unbound one as DPoP token', async () => {
   const token = await boundToken();
   assert.equal((await api(`Bearer ${token}`)).status, 401);
   const { body } = await postForm(server, '/oauth/token', client, machine);

@@ -218,7 +218,7 @@ test('attack: a text that has not the form of an opaque token costs no query', a
   assert.deepEqual(asked, [token]);
 });
 
-test('oauth 39: a request without PKCE is accepted when operator and client both allow it, and never from a public client', async (context) => {
+test('oauth 39: PKCE is optional when operator and client both allow it, never for a public client', async (context) => {
   const platform = createPlatform({ oauth: { withoutPkce: true } });
   const loose = await startTestServer(context, {}, 'dev', platform);
   for (const [at, requirePkce, works] of [

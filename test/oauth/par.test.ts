@@ -64,7 +64,7 @@ test('oauth 74: a pushed request is refused with a request_uri inside, by anothe
   assert.equal(large.status, 413);
 });
 
-test('oauth 74: an address is limited to a number of pushed requests and authorization starts a minute, then 429', async () => {
+test('oauth 74: an address has a limit of pushed requests and authorization starts a minute, then 429', async () => {
   const limited = await startTestServer(
     { after },
     { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' },
@@ -113,7 +113,7 @@ async function untilMinuteHasRoom(): Promise<void> {
   if (left < 5_000) await new Promise((resolve) => setTimeout(resolve, left + 50));
 }
 
-test('oauth 75: a request_uri is bound to its client, must be known, and is used up when the request ends', async () => {
+test('oauth 75: a request_uri must be known, belongs to its client, and ends with the request', async () => {
   const { body, verifier } = await push(client);
   const requestUri = String(body.request_uri);
   const other = await createTestClient(server);

@@ -231,7 +231,7 @@ test('attack: tokens that strangers send to an API use up neither its limit nor 
   assert.equal(status, 200, 'the API’s own tokens');
 });
 
-test('attack: the tokens of one app do not use up what an API may ask about the tokens of others', async () => {
+test('attack: one app’s tokens do not use up an API’s introspections of other apps’ tokens', async () => {
   const api = await createApi();
   const authorization = basic(api.id, api.secret ?? '');
   const [greedy, other] = [await createTestClient(server), await createTestClient(server)];

@@ -95,7 +95,7 @@ async function untilBlocked(work: Promise<unknown>): Promise<void> {
   );
 }
 
-test('the console’s tokens end when its user signs out of that browser, and those of another browser and of apps stay', async () => {
+test('the console’s tokens end with a sign-out of that browser; other browsers’ and apps’ tokens stay', async () => {
   const account = await createTestAccount(server, { isAdmin: true });
   const app = await createApp(server, { account });
   const here = await consoleOf(account);
@@ -265,7 +265,7 @@ test('an old password gets no session when it is reset while the sign-in is in p
   assert.match(again.text, /Connected apps/);
 });
 
-test('an old password gets no code of a connected app when it is reset while the sign-in is in progress', async () => {
+test('a password that is reset during the sign-in gets no code of a connected app', async () => {
   const account = await createTestAccount(server);
   const client = await createTestClient(server);
   await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
@@ -284,7 +284,7 @@ test('an old password gets no code of a connected app when it is reset while the
   assert.match(page.text, /expired/);
 });
 
-test('an old password gets no grant of the console when it is reset while the sign-in is in progress', async () => {
+test('a password that is reset during the sign-in gets no grant of the console', async () => {
   const account = await createTestAccount(server, { isAdmin: true });
   const browser = newBrowser();
   const { challenge } = createPkce();

@@ -185,7 +185,7 @@ for (const database of databases) {
       assert.equal((await outbox.stats()).waiting, 500);
     });
 
-    test('a batch is split when a proxy responds 413, and an event that is too large alone is rejected', async (t) => {
+    test('a 413 of a proxy splits the batch, or rejects a single event', async (t) => {
       const { outbox, append, relay, troubles } = await setUp(t, database);
       troubles.behave((body) => (body.length > 1_500 ? { status: 413, body: '<html>' } : 'pass'));
       const ids = marks(50);
@@ -364,7 +364,7 @@ test('the relay gets a new token when its token is revoked', async (t) => {
   }
 });
 
-test('pauses grow up to pauseMaxMs during an outage, and are as long as Retry-After when the server sends it', async (t) => {
+test('pauses grow up to pauseMaxMs during an outage, and follow Retry-After where the server sends it', async (t) => {
   const { append, relay, outbox } = await setUp(t, 'SQLite');
   await append(pushes(account.id, marks(100)));
   const pauses: number[] = [];

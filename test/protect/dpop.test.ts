@@ -217,7 +217,7 @@ test('oauth 81: (protect) a proof with another key than the token’s is refused
   assertRefused(await send(await prove({}, stranger)), 'invalid_dpop_proof', 'a stranger');
 });
 
-test('oauth 84: (protect) a token bound to a certificate or in an unknown way is refused by either scheme', async () => {
+test('oauth 84: (protect) either scheme refuses a token bound to a certificate or in an unknown way', async () => {
   for (const cnf of [{ 'x5t#S256': 'abc' }, { jkt: key.jkt, 'x5t#S256': 'abc' }, { kid: 'x' }, {}]) {
     const bound = await mint({ cnf });
     const proof = await createProof(key, { method: 'GET', url, token: bound });

@@ -270,7 +270,7 @@ function holdIntrospections(issuer: Issuer): ServerResponse[] {
   return held;
 }
 
-test('at most 100 introspections are in flight, and at most 50 of tokens that the issuer may not know', async (t) => {
+test('at most 100 introspections are in flight, at most 50 of possibly unknown tokens', async (t) => {
   const issuer = await startIssuer(t);
   const { ask } = setUp(issuer, online);
   assert.equal(await ask(await issuer.token()), 200);

@@ -96,7 +96,7 @@ test('oauth 95: (protect) a missing scope is 403 with the required scope', async
   assert.ok(none.granted, 'a route that names no scope needs none');
 });
 
-test('oauth 96: (protect) a token in the query, two tokens or a partial header are 400, and the scheme is case-insensitive', async () => {
+test('oauth 96: (protect) tokens in the query, two tokens or partial headers are 400; the scheme is case-insensitive', async () => {
   const { accessToken } = await mintAccessToken(server, { account, client, scopes: ['read:posts'] });
   const twice = await protect.check(
     { method: 'GET', url: '/notes', headers: { authorization: [`Bearer ${accessToken}`, 'Bearer other'] } },

@@ -126,7 +126,7 @@ for (const [format, house] of Object.entries(houses)) {
     assert.equal(await ask(accessToken), 401);
   });
 
-  test(`oauth 63: ${format}: a token for an external API is introspected with its audience and revoked like any other`, async () => {
+  test(`oauth 63: ${format}: an external API’s token is introspected with its audience and revoked like any other`, async () => {
     const { accessToken } = await obtainTokens(house, url);
     const { body } = await postForm(server, '/oauth/introspect', client, { token: accessToken });
     assert.equal(body.active, true);

@@ -146,7 +146,7 @@ test('deleting the account or the client ends their subscriptions', async () => 
   );
 });
 
-test('webhooks 35, 36, 41: a retry has the same delivery id, a new timestamp and the next attempt number', async (t) => {
+test('webhooks 35, 36, 41: a retry has the same id, a new timestamp and the next attempt number', async (t) => {
   const subscriber = await startSubscriber(t, answer(503));
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -247,7 +247,7 @@ test('webhooks 45: a 410 disables the subscription, and later events are held, a
   assert.deepEqual(marksOf(await subscriber.waitFor(3)).at(-1), 'meanwhile');
 });
 
-test('webhooks 18: a body that violates its schema is 422 with a pointer, and nothing of the batch is accepted', async () => {
+test('webhooks 18: an invalid body is 422 with a pointer, and nothing of its batch is accepted', async () => {
   const app = await createApp(server);
   const good = { kind: 'push', account: app.account.id, body: pushBody('whole batch') };
   const bad = { ...good, body: { ...pushBody(), commits: 'none' } };

@@ -52,7 +52,7 @@ test('webhooks 39: a receiver written for GitHub verifies with GitHub’s header
   }
 });
 
-test('the account headers have the names that the operator gives them, in deliveries and at /meta, and subscribers cannot take them', async (t) => {
+test('the operator renames the account headers in deliveries and at /meta, and subscribers cannot take the names', async (t) => {
   const names = { account: 'X-Tenant', accountExternalId: 'X-Tenant-Key' };
   const server = await startTestServer(
     t,

@@ -303,7 +303,7 @@ test('nobody registers the ids and addresses of the server’s own apps', async 
   }
 });
 
-test('a foreign row under an own app’s id ends, a changed address is followed, and a disabled app stays disabled', async (t) => {
+test('a start removes a foreign row of an own app’s id, follows addresses, keeps disabled apps disabled', async (t) => {
   const own = await startTestServer(t);
   await sql`delete from clients where id = ${consoleClientId}`.execute(own.db);
   const account = await createTestAccount(own);

@@ -231,7 +231,7 @@ test('server-only metadata is ignored in a registration', async () => {
   assert.equal(machine.status, 400);
 });
 
-test('oauth 88: a host that resolves to an internal address is not connected to, and the page reveals nothing', async () => {
+test('oauth 88: no connection goes to a host with an internal address, and the page reveals nothing', async () => {
   for (const name of ['inside', 'cloud', 'half']) {
     const path = `/${name}.json`;
     const id = site.url(path, name);
@@ -299,7 +299,7 @@ test('oauth 88: a newer document replaces the cached one', async () => {
   assert.deepEqual(rows, [{ name: 'Renamed' }]);
 });
 
-test('oauth 88: an app disabled by the operator is no client, and an app registered by the operator is unchanged', async () => {
+test('oauth 88: an app that the operator disabled is no client; one that it registered is unchanged', async () => {
   const client = serveClient('/disabled.json');
   await ask(client.id);
   await sql`update clients set disabled_at = now() where id = ${client.id}`.execute(server.db);
@@ -394,7 +394,7 @@ test('oauth 89: consent shows the hosts of app and redirect, and warns when the 
   assert.match(page.text, /class="notice"/);
 });
 
-test('oauth 88: an error of an app known by its document is a page with a link, not a redirect', async () => {
+test('oauth 88: an error of an app with a document is a page with a link, no redirect', async () => {
   const client = serveClient('/unprompted.json');
   const url = authorizationUrl(server, client, {
     code_challenge: createPkce().challenge,

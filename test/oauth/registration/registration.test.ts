@@ -259,7 +259,7 @@ test('oauth 86: behind a trusted proxy each client address has its own limit', a
   assert.equal((await from('203.0.113.1', server)).status, 400);
 });
 
-test('oauth 86: an initial access token is required when they are on, and works as often as it says', async () => {
+test('oauth 86: an initial access token is required where switched on, and works as often as stated', async () => {
   const guarded = await startWith({ registration: 'token' });
   const metadata = { redirect_uris: [redirectUri] };
   const url = `${guarded.baseUrl}/oauth/register`;

@@ -52,7 +52,7 @@ test('webhooks 56, 57: the retry schedule only adds jitter', () => {
   assert.ok(new Set(pauses.map((ms) => Math.floor(ms / 600))).size >= 9, 'they do not spread');
 });
 
-test('webhooks 46: Retry-After in seconds or as a date never shortens the schedule and is capped at a day', () => {
+test('webhooks 46: Retry-After, seconds or date, never shortens the schedule and is capped at a day', () => {
   const now = Date.parse('2026-01-01T00:00:00Z');
   assert.equal(readRetryAfter('120', now), 120);
   assert.equal(readRetryAfter('Thu, 01 Jan 2026 00:01:00 GMT', now), 60);
@@ -196,7 +196,7 @@ test('webhooks 68: a rate limit is kept', async (t) => {
   assert.ok(received.every(({ headers }) => headers['nuncio-attempt'] === '1'));
 });
 
-test('webhooks 69: five days without success and twenty failures in a row disable a subscription, a day after the last warning', async () => {
+test('webhooks 69: five failing days and twenty failures disable a subscription, a day after the last warning', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
   const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(
@@ -232,7 +232,7 @@ test('webhooks 69: five days without success and twenty failures in a row disabl
   assert.equal(body.disabled_reason, 'failing');
 });
 
-test('webhooks 69: the owner is warned at half of the time and a day before, once each, by event and in the subscription', async (t) => {
+test('webhooks 69: the owner is warned once at half-time and once a day before, by event and subscription', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const failing = await subscribe(app, { url: 'https://example.com/hooks', kinds: ['push'] });
@@ -502,7 +502,7 @@ test('two nodes share the lanes, each delivery is sent once, and sequences have 
   }
 });
 
-test('webhooks 76: an event’s body is erased at once and its ids stay, and expired days are dropped whole', async (t) => {
+test('webhooks 76: an event’s body is erased at once without its ids; expired days are dropped', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
@@ -582,7 +582,7 @@ test('webhooks 80: metrics follow attempts, their lag, and what is in flight for
   await until(read, (value) => value('nuncio_delivery_backlog_age_seconds{of="outbox"}') === 0);
 });
 
-test('webhooks 21: an event goes to earlier subscriptions and not to later ones, and is held for a disabled one', async (t) => {
+test('webhooks 21: an event reaches earlier subscriptions, not later ones, and is held for a disabled one', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const early = await subscribe(app, { url: `${subscriber.url}/early` });

@@ -117,7 +117,7 @@ test('the number of remembered accounts is limited', () => {
   assert.equal(skipsFrom, limits.deliveries);
 });
 
-test('the share of heavy accounts shrinks when passes take long, and grows when they are short and leave events', () => {
+test('the share of heavy accounts shrinks after long passes and grows after short ones that leave events', () => {
   const accounts = new HeavyAccounts();
   const shareAfter = (durationMs: number, skipped: HeavyAccount[] = []) => {
     accounts.learn(passOf([heavy('a')], skipped), 0, durationMs, false);

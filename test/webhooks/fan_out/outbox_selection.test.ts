@@ -84,7 +84,7 @@ test('a pass skips heavy accounts once half of it is taken, and visits the accou
   assert.equal(await eventsLeft(db, 5), 0);
 });
 
-test('heavy accounts share their part of a pass, each has one event at least, and others are not affected', async (t) => {
+test('heavy accounts share their part of a pass, with an event each; others are not affected', async (t) => {
   const db = await openOutbox(t);
   for (const number of [1, 2]) await addAccount(db, number, { subscriptions: 100, events: 20 });
   await addAccount(db, 3, { subscriptions: 1, events: 20 });

@@ -229,7 +229,7 @@ async function openHost(t: TestContext): Promise<Host> {
 }
 
 for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
-  test(`each lane has every event once, in order and without a gap, after ${signal} ends the leader within an outbox row`, async (t) => {
+  test(`each lane has every event once, gapless, in order, when ${signal} ends the leader within an outbox row`, async (t) => {
     const host = await openHost(t);
     const first = startProcess(t, ['start'], host.settings);
     await first.ready();

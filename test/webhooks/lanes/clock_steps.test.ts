@@ -88,7 +88,7 @@ test('webhooks 65: a write creates the missing partition of its day', async (t) 
   assert.ok([201, 503].includes(answers[0]?.status as number));
 });
 
-test('webhooks 65: an event published while the clock was a month ahead is delivered and retried when the clock is right', async (t) => {
+test('webhooks 65: an event published with a clock a month ahead is delivered and retried after the correction', async (t) => {
   let failures = 1;
   const subscriber = await startSubscriber(t, (_received, response) => {
     response.writeHead(failures > 0 ? 503 : 204).end();
@@ -152,7 +152,7 @@ test('webhooks 65: pauses and retries postponed by a month end when the clock is
   assert.deepEqual(rows, [{ is_due: true }]);
 });
 
-test('webhooks 65: a retry that an unnoticed wrong clock postponed by a month is sent when its lane is loaded or swept', async (t) => {
+test('webhooks 65: loading or sweeping lanes sends a retry that an unnoticed wrong clock postponed a month', async (t) => {
   let status = 503;
   const subscriber = await startSubscriber(t, (_received, response) => {
     response.writeHead(status).end();
@@ -211,7 +211,7 @@ test('webhooks 65: what a statement in flight planned by the earlier clock is br
   assert.deepEqual(rows, [{ minutes: 1 }]);
 });
 
-test('webhooks 65: a step back is followed although a vacuum runs, which PostgreSQL cancels only after the deadlock timeout', async (t) => {
+test('webhooks 65: a step back is followed although a vacuum runs until PostgreSQL’s deadlock timeout', async (t) => {
   // The vacuum of this test may take as long as this.
   const { db } = await openTestDatabase(t, 4, { deadlock_timeout: '100s' });
   await sql`update database_clock set latest = clock_timestamp() + interval '2 hours'`.execute(db);
@@ -233,7 +233,7 @@ test('webhooks 65: a step back is followed although a vacuum runs, which Postgre
   assert.deepEqual(rows, [{ steps: '1' }]);
 });
 
-test('webhooks 65: until a large step back is followed, what was planned before is not taken for the plan of a wrong clock', async (t) => {
+test('webhooks 65: plans from before a large step back do not count as plans of a wrong clock', async (t) => {
   const { db } = await openTestDatabase(t, 4);
   const earlier = sql`clock_timestamp() + interval '40 days'`;
   await sql`update database_clock set latest = ${earlier}`.execute(db);
@@ -385,7 +385,7 @@ async function isKept(day: string): Promise<boolean> {
 
 const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString().slice(0, 10);
 
-test('webhooks 65, 76: a clock a month ahead drops no month, because retention follows by a day per run', async () => {
+test('webhooks 65, 76: a clock a month ahead drops no month: retention follows a day per run', async () => {
   await makeDay(daysAgo(50));
   await sql`
     insert into parked_events (position, day, turn, reason)

@@ -29,7 +29,7 @@ test('a peer is dead when its counter stands still for seven seconds of gapless 
   assert.deepEqual(deadAt(100_000 + deadNodeAfterMs + 1_000, '6'), ['1']);
 });
 
-test('a peer is silent when its counter stands still for longer than a node may send without a heartbeat', () => {
+test('a peer is silent when its counter stands still longer than nodes send without a heartbeat', () => {
   const peers = new Peers();
   const silentAt = (at: number, heartbeats: string) =>
     peers.observe([{ id: '1', heartbeats }], at, at + 10).silent.map(({ id }) => id);
@@ -53,7 +53,7 @@ async function startTwo(t: TestContext) {
   return { db, first, firstNode: rows[0]?.id as string, subscriber, app, publisher };
 }
 
-test('webhooks 62: a frozen node’s lanes are taken long before its lease ends, and it sends nothing of them when thawed', async (t) => {
+test('webhooks 62: a frozen node loses its lanes before its lease ends, and sends nothing of them afterwards', async (t) => {
   const { db, first, firstNode, subscriber, app, publisher } = await startTwo(t);
   await publish(publisher, app.account, ['before']);
   await subscriber.waitFor(1);
@@ -125,7 +125,7 @@ const settingsOf = (port: string, url: string, name: string) => ({
   LOG_LEVEL: 'error',
 });
 
-test('a node does not start while another one of its name runs, and starts when that one has stopped', async (t) => {
+test('a node does not start while another of its name runs, and starts afterwards', async (t) => {
   const { url } = await openTestDatabase(t, 2);
   const first = startProcess(t, ['start'], settingsOf(String(await freePort()), url, 'nuncio-0'));
   await first.ready();

@@ -126,7 +126,7 @@ test('deliveries behind a backlog in the database are left there, and are read i
   assert.equal(found?.wantsMore, true);
 });
 
-test('an addition that names no owner is kept while the lane loads, because the node may lease it by now', async () => {
+test('a loading lane keeps an addition that names no owner, because the node may lease it', async () => {
   const { loader, lane, addition, loaded } = await openLoader(0);
   loader.load([lane]);
   loader.takePass([addition(1, 1, null)], []);
@@ -141,7 +141,7 @@ test('additions are dropped when it turns out that the node does not lease the l
   assert.equal(loader.loadingCount, 0);
 });
 
-test('a published event stays in the cache while a lane loads, and leaves it once its deliveries are in memory', async () => {
+test('a published event stays cached while a lane loads, until its deliveries are in memory', async () => {
   const { loader, publishedAddition, loaded, cache } = await openLoader(0);
   const loading = publishedAddition(1, 1);
   loader.takePass([loading], loading.events);

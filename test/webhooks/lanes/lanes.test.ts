@@ -404,7 +404,7 @@ test('a retried CloudEvent has the time of the first attempt', async (t) => {
   assert.deepEqual(JSON.parse(first?.body as string).data, pushBody('time'));
 });
 
-test('the log of a long lane is searched in parts: a page may be short and links to the next', async () => {
+test('a long lane’s log is searched in parts: a short page links to the next', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });
   // 25,000 accepted deliveries. Only the first one failed and has another kind.

@@ -180,7 +180,7 @@ for (const [what, statement] of [
   });
 }
 
-test('webhooks 63, 66: two nodes share the work, and a stalled node is replaced and does no harm when it resumes', async (t) => {
+test('webhooks 63, 66: two nodes share the work; a stalled one is replaced and resumes without harm', async (t) => {
   const { first, serverA: server, serverB } = await startTwoNodes(t);
   const subscriber = await startSubscriber(t);
   const app = await createParticipants(server);

@@ -91,7 +91,7 @@ test('an outcome after a pause is written at once, and outcomes that arrive mean
   assert.equal(await statements[1]?.promise, 3);
 });
 
-test('an attempt that cannot be stored is left out of the log, and its delivery and the others continue', async (t) => {
+test('an attempt that cannot be stored is omitted from the log, and all deliveries continue', async (t) => {
   const errors: Error[] = [];
   const written: number[] = [];
   const onWritten = (outcomes: Outcome[]) => written.push(...outcomes.map(({ sequence }) => sequence));

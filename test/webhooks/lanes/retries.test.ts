@@ -9,7 +9,7 @@ import { startTestServer } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
-test('a retry is sent although the database was too slow to store the failure before the retry was due', async (t) => {
+test('a retry is sent although the database stored the failure only after it was due', async (t) => {
   const server = await startTestServer(t);
   const { db } = server;
   const first = Promise.withResolvers<ServerResponse>();

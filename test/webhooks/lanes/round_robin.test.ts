@@ -63,7 +63,7 @@ test('a tenant that had nothing queued comes before tenants that were queued all
   }
 });
 
-test('a head start is every second turn until it is used up, and each round without the tenant gives one turn back', () => {
+test('a head start is every second turn; each round without the tenant gives one turn back', () => {
   const queue = new RoundRobin();
   for (const lane of Array.from({ length: 10 }, (_, index) => lanesOf(`busy ${index}`, 2)).flat()) {
     queue.add(lane);

@@ -49,7 +49,7 @@ async function attemptsOf(app: App, id: string, state: string): Promise<[string,
   return [delivery, (await app.request('GET', `/deliveries/${delivery}`)).body.attempts];
 }
 
-test('webhooks 75: an attempt records number, trigger, step times, address family, request, status, headers, 16 KiB of body and its error', async () => {
+test('webhooks 75: an attempt records number, trigger, times, address family, request, response, 16 KiB of body and error', async () => {
   const app = await createApp(server);
   let count = 0;
   site.serve('/record', (_request, response) => {

@@ -38,7 +38,7 @@ function accountOf({ headers }: Received) {
   return [headers['nuncio-account'], externalId === undefined ? null : decodeURIComponent(externalId)];
 }
 
-test('a delivery names the event’s account and the application’s own id of it, whoever owns the subscription and in every format', async (t) => {
+test('a delivery in every format names the event’s account and its external id, whoever owns the subscription', async (t) => {
   const subscriber = await startSubscriber(t);
   const user = await createUser('customer-7');
   const app = await createApp(server, { account: user });
@@ -74,7 +74,7 @@ test('a delivery names the event’s account and the application’s own id of i
   }
 });
 
-test('an app’s own subscription tells the accounts apart, and an account without an external id has only its id', async (t) => {
+test('an app’s own subscription distinguishes accounts, and an account without an external id has only its id', async (t) => {
   const subscriber = await startSubscriber(t);
   const own = await createSubscribingClient(server);
   const users = [await createUser('left'), await createUser('right'), await createUser(null)];
@@ -96,7 +96,7 @@ test('an app’s own subscription tells the accounts apart, and an account witho
   }
 });
 
-test('an event that was published by the external id, with and without an event id, is delivered with it', async (t) => {
+test('an event published by the external id is delivered with it, with and without an event id', async (t) => {
   const subscriber = await startSubscriber(t);
   const own = await createSubscribingClient(server);
   const known = await createUser('known before');

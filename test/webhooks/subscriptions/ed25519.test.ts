@@ -66,7 +66,7 @@ test('webhooks 37: ed25519 signs the Standard Webhooks vector', () => {
   assert.ok(!isSignedBy(key, { headers, body: `${body} ` }));
 });
 
-test('webhooks 38, 79: an `ed25519` signature verifies with the key at /meta, which the JWKS lists by its kid', async (t) => {
+test('webhooks 38, 79: an `ed25519` signature verifies with the key at /meta and in the JWKS', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url, signature: 'ed25519' });

@@ -109,7 +109,7 @@ test('GET /api reports what remains, and a lowered quota ends nothing', async (t
   assert.equal('quotas' in (await reader.request('GET', '/api')).body, false);
 });
 
-test('an event reaches more subscriptions than the quota of deliveries if the quota was lowered or apps were connected', async (t) => {
+test('an event exceeds the quota of deliveries if the quota was lowered or apps were connected', async (t) => {
   const server = await startWith(t, { deliveriesPerEvent: 2 });
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);

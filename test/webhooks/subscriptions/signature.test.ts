@@ -67,7 +67,7 @@ test('webhooks 37: the GitHub and Stripe vectors verify', () => {
   );
 });
 
-test('webhooks 37: a signature has one value per live secret, newest first, and an older one where there is room', () => {
+test('webhooks 37: a signature has one value per live secret, newest first, as far as they fit', () => {
   const body = Buffer.from('{}');
   const [newer, older] = [textKey('new'), textKey('old')];
   const both = signTimestamp([newer, older], 1, body);
@@ -82,7 +82,7 @@ test('webhooks 37: a signature has one value per live secret, newest first, and 
   );
 });
 
-test('webhooks 12: secrets are whsec_ and the base64 of 32 random bytes, and given ones have 24 to 64 bytes', async () => {
+test('webhooks 12: secrets are whsec_ and 32 random bytes in base64; given ones have 24 to 64', async () => {
   const secret = makeSecret();
   assert.equal(Buffer.from(secret.slice('whsec_'.length), 'base64').length, 32);
   assert.notEqual(makeSecret(), secret);

@@ -266,7 +266,7 @@ test('webhooks 74: failing pings do not count as failing deliveries', async (t) 
   assert.ok(((await failing())?.failures ?? 0) >= 1);
 });
 
-test('webhooks 56: a subscription’s own schedule has 1 to 20 pauses of a second to seven days, and is kept', async (t) => {
+test('webhooks 56: a subscription’s own schedule has 1 to 20 pauses of a second to seven days', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);
   const ask = async (schedule: unknown) => {
