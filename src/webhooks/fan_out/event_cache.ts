@@ -1,7 +1,7 @@
 /**
- * Caches events by position: events that were just published, and events that were read recently. An event for many
- * subscriptions is read once, and an event that was just published is not read at all. Both parts are bounded by bytes. If
- * events are published faster than fan-out handles them, the newest are left out: they are needed last and read later.
+ * Caches events by position: events that were just published, and events that were read recently. The engine reads an event for
+ * many subscriptions once, and an event that was just published not at all. Both parts are bounded by bytes. If events arrive
+ * faster than fan-out handles them, the cache omits the newest. They are needed last and read later.
  *
  * An event whose deliveries are all in memory leaves the cache at once. Events that stayed for longer would be copied to the
  * old part of the heap, and each collection of that part stops the thread for some milliseconds.
@@ -15,7 +15,7 @@ import type { EventContent } from '../sending/delivery_request.ts';
 import { findPosition, type PublishedBatch, unpackEvent } from './published_batch.ts';
 
 /**
- * Maximum bytes of events that were read, of published events, and of published events that fan-out has taken.
+ * Maximum bytes: of events that were read, of published events, and of published events that fan-out has taken.
  */
 const readBytesMax = 8_388_608;
 const publishedBytesMax = 67_108_864;
@@ -26,8 +26,8 @@ const takenBytesLeft = 20_971_520;
 const eventBytes = 400;
 const batchBytes = 1_000;
 /**
- * Batches up to this size are unpacked at once. A packed batch has three buffers, and tens of thousands of them, left
- * behind by single events, make garbage collections slow.
+ * Batches up to this size are unpacked at once. A packed batch has three buffers. Tens of thousands of them, from single events,
+ * make garbage collections slow.
  */
 const smallBatchMax = 8;
 /**
@@ -105,7 +105,7 @@ export class EventCache {
     if (published !== undefined) published.isKept = true;
   }
 
-  /** Fan-out has processed these events. Events that were published with one to keep are kept as well. */
+  /** Fan-out has processed these events. If the cache keeps one event of a batch, it keeps the whole batch. */
   release(positions: readonly number[]): void {
     for (const position of positions) {
       const published = this.#find(position);

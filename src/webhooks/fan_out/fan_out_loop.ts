@@ -3,8 +3,8 @@
  * if another node has become leader. A leader that stops releases the lease, and another node takes it within a quarter of a
  * second. The lease of a leader that was killed or paused expires after three seconds.
  *
- * A pass starts at once under a light load. Under a heavy one passes start every few milliseconds, so that each handles many events.
- * A pass that the database cannot finish is made smaller (pass_size.ts), and a single event that fails is parked.
+ * A pass starts at once under a light load. Under a heavy load, passes start every few milliseconds, so that each handles many
+ * events. A pass that the database cannot finish is made smaller (pass_size.ts), and a single event that fails is parked.
  *
  *   follower: tries to take the lease every 250 ms → leader: pass after pass while there are events, then waits to be woken
  */
@@ -33,8 +33,8 @@ const passesAtOnce = 3;
 /** Milliseconds after which the database cancels a pass: of many events, and of a single event. */
 const passTimeoutMs = { many: 4_000, single: 9_000 };
 /**
- * Milliseconds for a pass and what belongs to it, after which the leader does not renew its lease: longer than the database takes to
- * cancel its statements. Then the connection is frozen.
+ * Maximum milliseconds of a turn: a pass and its further statements. After that the leader no longer renews its lease. The
+ * database cancels statements sooner, so a longer turn means a frozen connection.
  */
 const turnMsMax = 20_000;
 /** Milliseconds that a pass waits for a locked lane. */
@@ -60,7 +60,8 @@ export interface FanOutLoopOptions {
   /** A pass is about to read who may get the events. */
   onBegin: () => void;
   /**
-   * Receives the additions of a pass: those to lanes that this node leases at once, the others after they are marked.
+   * Receives the additions of a pass. Those to lanes that this node leases arrive at once, the others when their lanes are
+   * marked.
    */
   onPass: (additions: LaneAddition[], events: number[]) => void;
   onError: (error: Error) => void;
@@ -87,7 +88,7 @@ export class FanOutLoop {
   readonly #unmarked: Pick<FanOutPass, 'additions' | 'events'>[] = [];
   /** Time of the last finished pass, or of the last check that another node is leader. */
   #aliveAt = Number.NEGATIVE_INFINITY;
-  /** When the leader began its current pass and what belongs to it. */
+  /** When the leader began its current turn. */
   #turnBegunAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: FanOutLoopOptions) {
@@ -229,8 +230,8 @@ export class FanOutLoop {
   }
 
   /**
-   * Handles a pass that the database could not finish: makes the next pass smaller, or parks the event if there was
-   * only one. A locked lane parks nothing. If the event can be parked, the database works.
+   * Handles a pass that the database could not finish: makes the next pass smaller, or parks the event if there was only one. A
+   * locked lane parks nothing. The database works if it can park the event.
    */
   async #recoverFrom(connection: Database, cause: Error, next: NextEvent | undefined): Promise<void> {
     const { onError } = this.#options;
@@ -267,8 +268,8 @@ export class FanOutLoop {
   }
 
   /**
-   * Marks the lanes that this node does not lease, from earlier passes. After an outage this continues when the
-   * database is back. After a crash the next leader searches for such lanes.
+   * Marks the lanes of earlier passes that this node does not lease. Continues after an outage. After a crash the next leader
+   * searches for such lanes.
    */
   async #markDue(connection: Database): Promise<void> {
     const { assignTo, onPass, onError } = this.#options;

@@ -1,8 +1,8 @@
 /**
- * Heavy accounts: each of their events may become many deliveries. They take turns among themselves, so that a pass stays short, and
- * all other accounts have a turn in every pass. Their share of a pass follows from how long passes take, because every other event
- * waits for the running pass. While this node has enough to send, heavy accounts also rest between their turns,
- * so that fan-out leaves the processor and the database to sending.
+ * Heavy accounts: each of their events may become many deliveries. They take turns among themselves, so that a pass stays short,
+ * and all other accounts have a turn in every pass. Every other event waits for the running pass, so their share of it shrinks
+ * when passes take long. While this node has enough to send, heavy accounts also rest between their turns, so that fan-out leaves
+ * the processor and the database to sending.
  *
  *   an event may become many deliveries → heavy → resting (passes skip it) → its turn → resting → … → no event left → forgotten
  */
@@ -12,11 +12,14 @@ import { type PassLimits, type PassRange, passLimits } from './outbox_selection.
 
 /** Maximum heavy accounts to remember. Beyond it, accounts take their turns like any other. */
 const rememberedMax = 1_000;
-/** While this node has enough to send, heavy accounts rest this many times as long as their pass took, up to a second. */
+/** Heavy accounts rest this many times the duration of their pass, up to a second, while this node has enough to send. */
 const restFactor = 3;
 const restMsMax = 1_000;
 
-/** The share of heavy accounts is halved after a pass that took longer, and doubled after one that took less than half of it. */
+/**
+ * After a pass that took longer, the share of heavy accounts is halved. After one that took less than half of it, the share is
+ * doubled.
+ */
 const passMsMax = 25;
 /** The share of heavy accounts, in deliveries. At most half of a pass. */
 const shareMin = 250;
@@ -38,7 +41,8 @@ export class HeavyAccounts {
   }
 
   /**
-   * Decides which accounts have their turn in the next pass, up to their share of it or one account, and which it skips.
+   * Decides which heavy accounts have their turn in the next pass, and which it skips. They get up to their share of the pass;
+   * one account always fits.
    * @param after the pass starts after this account
    * @param now milliseconds on the monotonic clock
    */

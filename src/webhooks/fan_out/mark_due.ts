@@ -8,8 +8,8 @@ import type { Database } from '../../database/database.ts';
 import type { LaneAddition } from './fan_out.ts';
 
 /**
- * Decides who sends the new deliveries. They are committed by now, so no node can release a lane as idle (see
- * `releaseLanes`) without this statement seeing it. Writes the owners into the additions.
+ * Decides who sends the new deliveries. They are committed by now. So this statement sees every lane that a node releases as idle
+ * (see `releaseLanes`). Writes the owners into the additions.
  * @param node leases the lanes that no node leases; null to leave them to other nodes
  */
 export async function markDue(db: Database, additions: LaneAddition[], node: string | null): Promise<void> {

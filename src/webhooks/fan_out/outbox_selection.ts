@@ -1,9 +1,9 @@
 /**
- * Selects what a fan-out pass takes from the outbox. Accounts take turns: a pass visits them in order of their ids, starts
- * after the last account of the previous pass, and takes the oldest events of each. The size of a pass is bounded before any
- * matching, by counting the subscriptions that could get an event: those of its account, and those of apps that act for it.
- * Each account gets an equal share of the pass and at least one event. Heavy accounts are skipped if they rest
- * (heavy_accounts.ts), and when the share of heavy accounts is taken.
+ * Selects what a fan-out pass takes from the outbox. Accounts take turns: a pass visits them in order of their ids, starts after
+ * the last account of the previous pass, and takes the oldest events of each. Before any matching, the number of subscriptions
+ * that could get an event bounds the pass. These are the subscriptions of the event's account, and of the apps that act for it.
+ * Each account gets an equal share of the pass and at least one event. A pass skips heavy accounts that rest (heavy_accounts.ts),
+ * and further ones once the share of heavy accounts is used.
  *
  *   start after the last account → visit accounts until a limit is reached → share per account → outbox rows and positions
  */
@@ -16,8 +16,7 @@ export interface PassLimits {
   accounts: number;
   events: number;
   /**
-   * Deliveries that the first events of all visited accounts may become, and separately those that the shares may
-   * become.
+   * Maximum deliveries from the first events of all visited accounts. The same maximum holds separately for the shares.
    */
   deliveries: number;
 }
@@ -31,8 +30,8 @@ export const accountRowsMax = 500;
 export const beforeFirstTurn = '00000000-0000-0000-0000-000000000000';
 
 /**
- * Selects the apps that act for an account; none if no app has subscriptions of its own. For use in `from`, with the
- * column `client_id`. Joined in the other direction, it would read the subscriptions of all apps for each account.
+ * Selects the apps that act for an account; none if no app has subscriptions of its own. For use in `from`, with the column
+ * `client_id`. A join in the other direction would read the subscriptions of all apps for each account.
  * @param condition on the grant `g`
  */
 export function actingApps(account: RawBuilder<unknown>, condition: RawBuilder<unknown> = sql`true`) {
@@ -56,7 +55,7 @@ export interface PassRange {
   entitled: readonly string[];
   /** Deliveries that the events of heavy accounts may become in total. Each account has at least one event. */
   heavyShare: number;
-  /** Deliveries of a pass from which on other heavy accounts are skipped. */
+  /** When a pass has this many deliveries, it skips other heavy accounts. */
   skipsFrom: number;
   limits: PassLimits;
 }

@@ -1,6 +1,6 @@
 /**
  * The size of a fan-out pass. A pass that the database cannot finish is cut to an eighth, down to a single event of a single
- * account. After eight successful passes, which cover what the larger pass was about to take, the size grows again.
+ * account. Eight successful passes cover what the larger pass was about to take. Then the size grows again.
  *
  *   full → (failed) → an eighth → … → one event → (failed) → parked
  *   eight successful passes → eight times as large
@@ -65,7 +65,7 @@ export function isLocked(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === '55P03';
 }
 
-/** Whether a pass failed because of its content, and not because the database was unavailable. */
+/** Whether a pass failed because of its content. Otherwise the database was unavailable. */
 export function isPassTooLarge(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === 'string' && tooLargeCodes.test(code);

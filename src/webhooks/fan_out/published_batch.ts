@@ -1,6 +1,6 @@
 /**
- * The events of one transaction on their way to the engine. The bodies are concatenated in one buffer that is
- * transferred and never copied, so a thousand waiting events are a few objects.
+ * The events of one transaction on their way to the engine. One buffer holds all bodies. It is transferred and never copied, so a
+ * thousand waiting events are a few objects.
  */
 
 import type { StoredEvent } from '../../events/store.ts';

@@ -23,8 +23,7 @@ const stepMax = 500;
 export const runningMax = 3;
 
 /**
- * What can be recovered: deliveries in these states, and events that have no delivery because the subscription is
- * newer.
+ * What a recovery can cover: deliveries in these states, and events without a delivery because the subscription is newer.
  */
 export const recoverableStates = ['failed', 'held', 'succeeded', 'missing'] as const satisfies readonly (
   | DeliveryState
@@ -84,7 +83,7 @@ export async function findRecovery(db: Database, lane: number, id: string): Prom
   return rows[0] && toRecovery(rows[0]);
 }
 
-/** Deliveries that are already due are still sent. @returns whether the recovery was running */
+/** Cancels a recovery. Deliveries that are already due are still sent. @returns whether the recovery was running */
 export async function cancelRecovery(db: Database, lane: number, id: string): Promise<boolean> {
   const { rows } = await sql`
     update recoveries set state = 'cancelled', updated_at = now()
@@ -101,7 +100,7 @@ interface Job {
   is_active: boolean;
 }
 
-/** The account or app whose turn was last. They take turns, however many recoveries each has. */
+/** The account or app that had the last turn. Each gets one turn, however many recoveries it has. */
 export interface RecoveryTurns {
   after: string;
 }

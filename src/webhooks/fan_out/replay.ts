@@ -1,7 +1,7 @@
 /**
- * Replay: events from before a subscription was created become deliveries at the end of its lane. Only events that the owner
- * could read then and may read now are replayed: the grant must be as old as the event, and scopes of a grant are never
- * widened. The right is checked again when the delivery is read from the lane.
+ * Replay: events from before a subscription was created become deliveries at the end of its lane. Replay covers only events that
+ * the owner could read then and may read now. The grant must be as old as the event, and scopes of a grant are never widened. The
+ * read from the lane checks the right again.
  *
  * Fan-out and replay apply two complementary conditions to the times of event and subscription (see fan_out.ts), so an event
  * whose fan-out is still to come never counts as missing.

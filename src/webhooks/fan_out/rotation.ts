@@ -1,6 +1,7 @@
 /**
  * Tracks where fan-out is in its rotation over the accounts. One rotation visits every account with waiting events once, in one
- * or more passes, and takes events of one UTC day. If accounts have events of another day first, that day's rotation is next.
+ * or more passes, and takes events of one UTC day. If the oldest events of some accounts are of another day, that day's rotation
+ * is next.
  *
  *   rotation of a day → pass after pass, each after the last account of the previous one → end → rotation of the next day
  */

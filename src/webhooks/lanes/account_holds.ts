@@ -15,7 +15,7 @@ export class AccountHolds {
   /** The number of each account's last stop. Numbers grow over all accounts. */
   readonly #stops = new Map<string, number>();
   #lastStop = 0;
-  /** Accounts that were released during a read: the read may return deliveries from before the release. */
+  /** Accounts that were released during a read. The read may return deliveries from before the release. */
   readonly #releasedDuringRead = new Set<string>();
 
   /** Accounts on hold now. */
@@ -24,8 +24,8 @@ export class AccountHolds {
   }
 
   /**
-   * @returns how much the lane's own stop count must grow. Above zero when the table of stops was full and was cleared:
-   * the lane then stops every attempt that remembers a number from the table.
+   * @returns how much the lane's own stop count must grow. Above zero if the table of stops was full. It is then empty again, and
+   *   the lane stops every attempt that remembers a number from it.
    */
   hold(account: string): number {
     this.#held.add(account);
@@ -49,7 +49,7 @@ export class AccountHolds {
     this.#releasedDuringRead.clear();
   }
 
-  /** Whether the event's account is on hold, or was when the current read began. */
+  /** Whether the event's account is on hold now, or was at the start of the current read. */
   covers({ accountId }: EventContent): boolean {
     return accountId !== null && (this.#held.has(accountId) || this.#releasedDuringRead.has(accountId));
   }

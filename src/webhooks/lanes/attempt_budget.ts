@@ -1,7 +1,7 @@
 /**
- * The daily budget of each account for response headers and bodies in the log. Beyond it, attempts are stored without
- * them, so that subscribers cannot fill the disk. Each node counts in memory and adds its counts to the table every
- * few seconds; together, nodes may exceed the budget by what they store in that time. Owns the table `attempt_bytes`.
+ * The daily budget of each account for response headers and bodies in the log. Beyond it, attempts are stored without them, so
+ * that subscribers cannot fill the disk. Each node counts in memory and adds its counts to the table every few seconds. Together,
+ * nodes may exceed the budget by what they store in these seconds. Owns the table `attempt_bytes`.
  */
 
 import { sql } from 'kysely';
@@ -15,7 +15,7 @@ const keptDays = 2;
 interface Used {
   /** The count in the database, when it was last read. */
   stored: number;
-  /** Counted since, and not added to the database yet. */
+  /** Counted since then. Not in the database yet. */
   counted: number;
 }
 

@@ -26,9 +26,8 @@ const inFlightMax = 4_096;
 const recentInFlightMax = 512;
 const recentMs = 1_000;
 /**
- * From this many attempts in flight, starts are spread over turns of the event loop, this many per turn. Responses
- * are read in between, so a subscriber that responds at once needs few attempts in flight, and their memory is freed
- * while it is young.
+ * With at least this many attempts in flight, each turn of the event loop starts at most this many. The engine reads responses in
+ * between. So a subscriber that responds at once needs few attempts in flight, and V8 frees their memory while it is young.
  */
 const startsPerTurnMax = 64;
 
@@ -83,7 +82,7 @@ export class AttemptStarter {
   }
 
   /**
-   * Starts what can be started: at once while few attempts are in flight, otherwise spread over turns of the event
+   * Starts every attempt that may start. With few attempts in flight all start at once, otherwise over several turns of the event
    * loop.
    */
   pump(): void {
@@ -139,8 +138,8 @@ export class AttemptStarter {
   }
 
   /**
-   * Whether the limits of the lane's host or app refuse an attempt. The lane is woken when there is room or when its
-   * wait ends.
+   * Whether the limits of the lane's host or app refuse an attempt. If so, the lane wakes when there is room or when its wait
+   * ends.
    */
   #isRefusedByHost(lane: Lane, now: number): boolean {
     const { hosts, lanes } = this.#options;
@@ -156,7 +155,7 @@ export class AttemptStarter {
 
   readonly #onRoom = (lane: Lane): void => this.#options.lanes.reschedule(lane);
 
-  /** A tenant may use at most what is free, so that another tenant always finds room. */
+  /** A tenant may use as much as is still free, so that another tenant always finds room. */
   readonly #mayContinue = ({ inFlight, recent }: Tenant): boolean =>
     inFlight < inFlightMax - this.#inFlight && recent < recentInFlightMax - this.#recent.size;
 

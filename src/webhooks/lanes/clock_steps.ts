@@ -24,8 +24,9 @@ const stepSecondsMin = 5;
 const storeAfterMs = 200;
 
 /**
- * Common table expression `clock` for heartbeats: `went_back`, and the number of earlier `steps`. Stores the time, but never
- * waits for another node that stores it. A statement that was slow is no step: its time is read after the stored time.
+ * Common table expression `clock` for heartbeats, with the columns `went_back` and `steps` (the number of earlier steps). It
+ * stores the time, but never waits for another node that stores it. A slow statement does not look like a step, because it reads
+ * the clock after the stored time.
  */
 export const clockOfHeartbeat = sql`
   clock as materialized (
@@ -39,14 +40,14 @@ export const clockOfHeartbeat = sql`
   )`;
 
 /**
- * The time to which planned times are relative. It is ahead of the clock from a backward step until `followClock` has
- * brought them forward.
+ * The time to which planned times are relative. After a backward step it is ahead of the clock, until `followClock` has brought
+ * the planned times forward.
  */
 export const plannedNow = sql`greatest(now(), (select latest from database_clock))`;
 
 /**
- * The time from which statements plan. It is read after the statement has its locks, so a statement that waited for `followClock`
- * plans by the clock that is right.
+ * The time from which statements plan. A statement reads it once it has its locks. So a statement that waited for `followClock`
+ * plans by the corrected clock.
  */
 export const plannedFrom = sql`clock_timestamp()`;
 
@@ -54,8 +55,9 @@ export const plannedFrom = sql`clock_timestamp()`;
 const followLockMs = 200;
 
 /**
- * Brings forward what was planned before the clock went back, so that it waits as long as intended. If the clock did not go
- * back, or another node does this already, nothing changes. Statements in flight that planned by the earlier clock finish first.
+ * Brings planned times forward after the clock went back, so that everything waits as long as intended. Changes nothing if the
+ * clock did not go back, or if another node does this already. First waits for statements in flight that planned by the earlier
+ * clock.
  * @throws DatabaseError if they take too long. The next heartbeat calls it again.
  */
 export async function followClock(db: Database): Promise<void> {
@@ -68,9 +70,9 @@ export async function followClock(db: Database): Promise<void> {
 const hasGoneBack = sql`latest > clock_timestamp() + make_interval(secs => ${stepSecondsMin})`;
 
 /**
- * Waits until the statements in flight that plan have ended. Later ones plan by the right clock (`plannedFrom`). The lock is released
- * at once. It also conflicts with an autovacuum, which may run for minutes: PostgreSQL cancels one that has been waited for as long
- * as the deadlock timeout.
+ * Waits for the statements in flight that plan. Later statements plan by the right clock (`plannedFrom`). The lock is released at
+ * once. It also conflicts with an autovacuum, which may run for minutes. PostgreSQL cancels the autovacuum once this statement
+ * has waited for the deadlock timeout.
  */
 async function waitForStatements(db: Database): Promise<void> {
   await sql`

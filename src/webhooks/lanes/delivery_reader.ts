@@ -85,8 +85,8 @@ export class DeliveryReader {
   }
 
   /**
-   * Takes the lanes to read for. A lane without space is dropped: it has deliveries in memory, and becomes readable
-   * again when they end.
+   * Takes the lanes to read for. Drops lanes without space. Such a lane has deliveries in memory, and becomes readable again when
+   * they end.
    */
   #takeReadable(): Lane[] {
     const { lanes: held } = this.#options;

@@ -7,7 +7,7 @@
  *   → accepted once → known (window grows with accepted deliveries, and shrinks with failures of lanes with recent success)
  *
  * Hosts are shared, so no account can block a host for others. At an unknown host an account gets half of the window, and its
- * failures pause only itself. At a known host an account gets what the others leave, and lanes without recent success share half
+ * failures pause only itself. At a known host an account gets what the others leave free. Lanes without recent success share half
  * of the window. Accounts take turns. Each app has a window and a rate of its own, and a window for all of its unknown hosts.
  */
 
@@ -30,10 +30,10 @@ const unknownHostsOfApp = 16;
 const failuresOfAll = 100;
 /** Milliseconds before a lane checks again whether its app has room. */
 const appPauseMs = 250;
-/** Milliseconds that a host is remembered after its last attempt, and between removals of old hosts. */
+/** How long a host is remembered after its last attempt, and the interval between removals of old hosts. */
 const rememberedMs = 3_600_000;
 const forgetPauseMs = 60_000;
-/** Above this number of hosts, idle ones are remembered for a minute only. */
+/** With more hosts than this, idle ones are forgotten after a minute. */
 const remembered = 50_000;
 
 export type HostQuotas = Pick<

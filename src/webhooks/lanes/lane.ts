@@ -88,7 +88,7 @@ export class Lane {
   /** Deliveries past `attemptedThrough` whose first attempt has ended. */
   readonly #done = new Set<number>();
   /**
-   * Whether the last attempt before this node leased the lane was accepted, as far as the lane's row shows.
+   * Whether the subscriber accepted the last attempt before this node leased the lane, as far as the lane's row shows.
    */
   readonly wasAccepted: boolean;
   /** Whether the lane's last attempt on this node was accepted. */
@@ -139,7 +139,7 @@ export class Lane {
     this.template = createTemplate(state.subscription, state.headerLines, state.epochs);
     this.isOpen = state.isOpen;
     this.head = Math.max(this.head, state.head);
-    // The earlier of the two: a failure may not be written yet, and an early check is harmless.
+    // The earlier of the two. A failure may not be written yet, and checking too early does no harm.
     if (state.retryMs !== null) this.retryAt = Math.min(this.retryAt, now + state.retryMs);
     this.retriesPending = state.retriesPending;
     this.dropWaiting();

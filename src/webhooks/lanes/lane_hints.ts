@@ -1,6 +1,6 @@
 /**
- * Hints of other nodes about lanes (database/hints.ts): that something changed which a lane depends on, or that an event was
- * erased. A lane that is hinted at is read from the database again. Nothing else follows from a hint, whoever sent it.
+ * Hints of other nodes about lanes (database/hints.ts). A hint says that something changed which a lane depends on, or that an
+ * event was erased. This node then reads the lane from the database again. It does nothing else, whoever sent the hint.
  */
 
 import { sql } from 'kysely';
@@ -32,7 +32,7 @@ export class LaneHints {
   }
 
   /**
-   * Something changed that the lanes depend on. The payloads are lanes, and clients whose own lanes are meant.
+   * Something changed that lanes depend on. A payload is a lane, or a client, which stands for its own lanes.
    * @returns how many of the payloads name nothing that exists
    */
   async changed({ payloads, isCut }: HintBatch): Promise<number> {
@@ -66,13 +66,13 @@ export class LaneHints {
   }
 
   /**
-   * Events were erased. The payloads are lists of positions. What this node has of them in memory is read again.
+   * Events were erased. The payloads are lists of positions. This node reads the events again that it has in memory.
    * @returns how many of the payloads are not lists of positions
    */
   async erased({ payloads, isCut }: HintBatch): Promise<number> {
     const { cache, lanes, leases } = this.#options;
     const lists = [...payloads].filter((text) => positionsForm.test(text));
-    // A batch can have a hundred thousand positions, and a node deliveries of many tenants: no loop is over both.
+    // A batch can have a hundred thousand positions, and a node can have deliveries of many tenants. So no loop runs over both.
     const positions = new Set(lists.flatMap((text) => text.split(',').map(Number)));
     if (isCut) cache.clear();
     else for (const position of positions) cache.drop(position);

@@ -1,14 +1,14 @@
 /**
- * Applies delivery holds (grants/delivery_hold.ts) to the lanes of this node. The table says which holds there are: it is read at
- * each notification, and polled. A node that has not polled recently starts nothing (lane_leases.ts).
+ * Applies delivery holds (grants/delivery_hold.ts) to the lanes of this node. This node reads the table of holds at each
+ * notification, and polls it. A node that has not polled recently starts nothing (lane_leases.ts).
  *
  *   begun (covered lanes stop, unsent attempts are cancelled) → acknowledged → over (covered lanes are loaded again)
  *
  * A hold on one account covers only part of the lane of an app's own subscription. That account's deliveries are put back, and
  * the others continue. An ordered lane is held as a whole.
  *
- * Data that was read before a hold was over may be older than the change that the hold protected. Whoever reads such data
- * begins a watch first, and reads again what the watch covers.
+ * Data that was read during a hold may be older than the change that the hold protects. So a reader begins a watch before it
+ * reads, and afterwards reads again what the watch covers.
  */
 
 import { isId } from '../../crypto/ids.ts';

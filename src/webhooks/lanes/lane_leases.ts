@@ -37,8 +37,8 @@ const sweepMax = 5_000;
 const lingerMs = 10_000;
 const crowdedLingerMs = 1_000;
 /**
- * If a tenant has more due lanes than it may lease, its rate-limited lanes take turns: minimum milliseconds that one
- * is leased, and that it then waits.
+ * For the rate-limited lanes of a tenant with more due lanes than it may lease. They take turns: minimum milliseconds of a lease,
+ * and of the wait after it.
  */
 const roundMs = 2_000;
 const betweenRoundsMs = 5_000;
@@ -77,8 +77,7 @@ export class LaneLeases {
   /** Lanes being released. Another node may claim them before the response of the database arrives. */
   #releasing: ReadonlySet<number> = new Set();
   /**
-   * Whether the database may name this node for lanes that it does not know, or contain deliveries that no node was
-   * told of.
+   * Whether the database may name this node for lanes that the node does not know, or contain deliveries that no node knows.
    */
   #mustReconcile = false;
 
@@ -96,15 +95,14 @@ export class LaneLeases {
   }
 
   /**
-   * A statement whose response was lost may have been executed, or the previous leader may have died between its two
-   * statements.
+   * PostgreSQL may have run a statement whose response was lost. Or the previous leader died between its two statements.
    */
   reconcileSoon(): void {
     this.#mustReconcile = true;
     this.#sweepAt = Math.min(this.#sweepAt, this.#sweptAt + reconcileSweepPauseMs);
   }
 
-  /** The same, for deliveries that wait already: the previous leader may have just died. */
+  /** The same for deliveries that wait already, because the previous leader may have just died. */
   reconcileNow(): void {
     this.reconcileSoon();
     this.#pollAt = 0;
@@ -146,8 +144,8 @@ export class LaneLeases {
   }
 
   /**
-   * Reloads some lanes of this node, and some that are being loaded: they may have been read before a change. Resolves when they
-   * have been read, or could not be.
+   * Reloads some lanes of this node. Also reloads lanes that are loading, because that read may be older than the change.
+   * Resolves when the lanes are read or the read failed.
    */
   reloadWhere(
     isMeant: (lane: Lane) => boolean,
@@ -235,7 +233,7 @@ export class LaneLeases {
     if (lane.isOnHold) return false;
     // The time of the next retry is unknown while retries are being read.
     if (lane.isReadingRetries) return false;
-    // A retry does not move the cursor, so nothing else shows that its outcome is unwritten.
+    // A retry does not move the cursor, so only this shows that its outcome is unwritten.
     if (recorder.hasOutcomesOf(lane)) return false;
     const isQuiet = lane.inFlight === 0 && lane.cursor === lane.attemptedThrough && !lane.isReading;
     if (isQuiet && isBetweenTurns(lane, now)) return !loader.isLoading(lane.id);
@@ -263,8 +261,8 @@ export class LaneLeases {
     }
     background.run(async () => {
       try {
-        // The heartbeat comes first: a transaction that ends a right waits for all registered nodes, and everything read
-        // from here on is newer.
+        // The heartbeat comes first. A transaction that ends a right waits for all registered nodes, so every read from here on
+        // is newer.
         await node.heartbeat();
         await holds.poll();
         if (!this.isCurrent(performance.now())) this.#startOver();
@@ -298,8 +296,8 @@ export class LaneLeases {
   }
 
   /**
-   * Reads all lanes and rights again: delivery holds may have begun and ended since the last poll, because they do not wait for a
-   * silent node.
+   * Reads all lanes and rights again. Delivery holds do not wait for a silent node, so some may have begun and ended since the
+   * last poll.
    */
   #startOver(): void {
     const { lanes, loader } = this.#options;
@@ -307,7 +305,7 @@ export class LaneLeases {
     loader.load(lanes.ids());
   }
 
-  /** Sweeps one slice of all lanes per poll, so that a poll costs the same however many lanes there are. */
+  /** Sweeps one slice of all lanes per poll, so that the cost of a poll does not depend on the number of lanes. */
   async #sweep(after: number): Promise<void> {
     const { db, node, lanes, loader } = this.#options;
     const { last, held, repaired } = await sweepLanes(db, node.id, after, sweepMax);
@@ -317,14 +315,14 @@ export class LaneLeases {
   }
 }
 
-/** Whether a lane waits so long that it need not be kept: it is paused, or it must not send at all. */
+/** Whether a lane waits so long that this node can release it, because it is paused or must not send at all. */
 function isParked(lane: Lane, now: number): boolean {
   return !lane.isOpen || lane.pausedUntil > now + lingerMs;
 }
 
 /**
- * Whether a rate-limited lane has had its turn while other lanes of its tenant wait to be leased. Call it before the
- * lane drops its waiting deliveries.
+ * Whether a rate-limited lane has had its turn and other lanes of its tenant wait for a lease. Call it before the lane drops its
+ * waiting deliveries.
  */
 function isBetweenTurns(lane: Lane, now: number): boolean {
   if (lane.subscription.rateLimit === null || now - lane.tenant.refusedAt > refusedMs) return false;

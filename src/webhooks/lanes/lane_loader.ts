@@ -74,7 +74,7 @@ export class LaneLoader {
     const toLoad: number[] = [];
     for (const addition of additions) {
       const lane = lanes.get(addition.lane);
-      // A hold ended after the pass read the rights: they are checked again when the delivery is read from the lane.
+      // A hold ended after the pass read the rights. The read from the lane checks them again.
       if (
         this.#passWatch.hasEndedHolds &&
         (lane === undefined || this.#passWatch.covers(lane.subscription))
@@ -146,14 +146,14 @@ export class LaneLoader {
       const lane = this.#applyState(state, watch.covers(state.subscription));
       if (lane === undefined) continue;
       found.add(id);
-      // The state of an ordered lane was counted without outcomes that were not written yet. Count again.
+      // The state of an ordered lane does not count unwritten outcomes. Count again.
       const isMiscounted = unwritten.has(id) || lane.outcomeCount !== asked.get(id);
       if (!(lane.subscription.ordered && isMiscounted) && !watch.coversLane(lane.subscription)) continue;
       lane.isOpen = false;
       outdated.push(id);
     }
     if (outdated.length > 0) setTimeout(() => this.load(outdated.filter((id) => lanes.has(id))), 20);
-    // The other lanes are leased by other nodes or none, or there is no room for them here.
+    // Other nodes or none lease the other lanes, or this node has no room for them.
     this.lose(ids.filter((id) => !found.has(id)));
     onChange();
     const refusedIds = states.map(({ subscription }) => subscription.lane).filter((id) => !found.has(id));

@@ -34,7 +34,7 @@ export interface LaneState {
   head: number;
   cursor: number;
   /**
-   * Sequences past the cursor that were already attempted, because a node was cut off before it wrote the cursor.
+   * Sequences past the cursor that already had an attempt. A node was cut off before it wrote the cursor.
    */
   attempted: number[];
   failures: number;
@@ -164,8 +164,8 @@ export interface Release {
 }
 
 /**
- * Releases lanes that have nothing to do. It cannot miss a delivery that is being added: it locks the lane's row in
- * `lanes`, and fan-out looks for lanes without a lease after it has changed that row.
+ * Releases lanes that have nothing to do. It misses no delivery that fan-out is adding. It locks the lane's row in `lanes`, and
+ * fan-out looks for lanes without a lease after changing that row.
  * @returns the released lanes
  */
 export async function releaseLanes(
@@ -197,7 +197,7 @@ export async function releaseLanes(
 }
 
 /**
- * Seconds until a lane that a node had no room for is due again: the minimum, and as much again at random.
+ * Seconds until a lane is due again that a node had no room for. A random time of up to the same length is added.
  */
 const postponeSeconds = 3;
 
@@ -251,9 +251,9 @@ export interface Sweep {
 }
 
 /**
- * Sweeps the lanes after `after`, in order of their ids. Releases lanes of nodes that no longer exist: they were
- * claimed after the node was removed. Makes lanes due that have deliveries but neither a lease nor a due time,
- * and lanes whose due time or pause a wrong clock planned.
+ * Sweeps the lanes after `after`, in order of their ids. Releases lanes of nodes that no longer exist: a node can claim a lane
+ * after its removal. Makes lanes due that have deliveries but neither a lease nor a due time. Does the same for lanes whose due
+ * time or pause a wrong clock planned.
  * @param limit maximum lanes
  */
 export async function sweepLanes(db: Database, node: string, after: number, limit: number): Promise<Sweep> {

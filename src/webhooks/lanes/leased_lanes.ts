@@ -7,8 +7,8 @@
  *
  * A lane can be in any number of these sets. Whether it still belongs there is checked when its turn comes.
  *
- * A tenant may take of each resource at most what is free, up to its quota: a single tenant gets half, and n tenants get
- * 1/(n + 1) each. There is always room for another tenant.
+ * A tenant may take as much of a resource as is still free, up to its quota. So a single tenant gets half, n tenants get 1/(n +
+ * 1) each, and there is always room for another tenant.
  */
 
 import { defaultQuotas, type Quotas } from '../subscriptions/quotas.ts';
@@ -20,8 +20,8 @@ import { Tenant, WaitingMemory } from './waiting_memory.ts';
 /** Maximum deliveries in memory. Above it, a lane gets one delivery at a time. */
 const waitingMax = 40_000;
 /**
- * Deliveries in memory above which a lane gets only a few: the lanes have about a second of work. Each thousand deliveries takes some
- * 2 MiB with small bodies. The rest, up to the maximum, is for other lanes.
+ * With more deliveries in memory than this, a lane gets only a few more: the lanes have about a second of work. The rest, up to
+ * the maximum, is for other lanes. A thousand deliveries with small bodies take some 2 MiB.
  */
 const ampleMin = 10_000;
 const fewPerLane = 16;
@@ -137,8 +137,8 @@ export class LeasedLanes {
   }
 
   /**
-   * Whether the lane may get another delivery. If memory is short, a lane with nothing in memory still gets one, so
-   * that no lane is starved by others of its tenant.
+   * Whether the lane may get another delivery. If memory is short, a lane with nothing in memory still gets one. So the other
+   * lanes of its tenant cannot starve it.
    */
   hasSpace(lane: Lane): boolean {
     if (!this.isCrowded(lane.tenant)) return this.memory.waiting < ampleMin || lane.waitingCount < fewPerLane;

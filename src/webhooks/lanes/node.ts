@@ -1,8 +1,8 @@
 /**
  * This node's membership: a row in `nodes`. The node's leases are valid while the row exists. The node increments a heartbeat
- * counter in it (the column `heartbeats`). A node without a heartbeat for 3 s starts nothing, and the others record that it is silent.
- * A node whose counter has not changed for 7 s by another node's clock is removed, and others claim its lanes. Attempts that it had
- * in flight may be repeated, but their outcomes are discarded (fencing).
+ * counter in it (the column `heartbeats`). A node without a heartbeat for 3 s starts nothing, and the others record that it is
+ * silent. A node whose counter has not changed for 7 s by another node's clock is removed, and others claim its lanes. Another
+ * node may repeat the attempts that it had in flight. The database discards their late outcomes (fencing).
  *
  *   joined → (heartbeat every second, renewal every 5 s) → left
  *                                                       → silent → removed, its lanes claimed by others → joined again
@@ -41,7 +41,7 @@ export interface NodeOptions {
 }
 
 export class Node {
-  /** New at each start, so that it never refers to an earlier process. */
+  /** New at each start, so that it never names an earlier process. */
   readonly id = String(randomBytes(8).readBigUInt64BE() >> 2n);
   readonly #db: Database;
   readonly #options: NodeOptions;
@@ -103,7 +103,7 @@ export class Node {
   }
 
   /**
-   * Sends a heartbeat and removes dead nodes. Whatever is read afterwards is current.
+   * Sends a heartbeat and removes dead nodes. Later reads are current.
    * @throws Error if the node belongs to an earlier epoch of the database
    */
   async heartbeat(): Promise<void> {
@@ -160,7 +160,7 @@ export class Node {
     const { rows } = await sql<{ now: number; is_new: boolean; heartbeats: string; epoch: string }>`
       insert into nodes (id, host, process, alive_until, heartbeats, name)
       values (${this.id}, ${place.host}, ${place.process}, now() + make_interval(secs => ${leaseSeconds}),
-        -- A random start: a node that recorded the old counter as silent must not confuse it with this one.
+        -- The counter starts at random. A node that recorded the old counter as silent must not confuse it with this one.
         1 + floor(random() * 1000000000)::bigint, ${this.#options.name})
       on conflict (id) do update set alive_until = excluded.alive_until
       returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new, heartbeats,
@@ -170,7 +170,7 @@ export class Node {
       this.#heartbeats = Number(rows[0].heartbeats);
       if (this.#safeUntil > 0) this.#options.onLost();
     }
-    // Counted from before the statement: the database starts counting later.
+    // The time before the statement, because the database starts counting later.
     this.#safeUntil = askedAt + leaseSeconds * 1_000 - marginMs;
     this.#clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
   }

@@ -18,8 +18,8 @@ export class NodeNameError extends Error {
 }
 
 /**
- * Removes the node that has the name, once its heartbeat counter has stood still for so long that it starts nothing. A node of this
- * machine whose process is gone is removed at once.
+ * Removes the node that has the name. Waits first until its heartbeat counter has stood still for so long that it starts nothing.
+ * A node of this machine whose process is gone is removed at once.
  * @throws NodeNameError if it is running
  */
 export async function takeNodeName(db: Database, name: string | null): Promise<void> {

@@ -130,7 +130,7 @@ function toRecord(
     firstByteMs: firstByteAt === null ? null : firstByteAt - startedAt,
     status: result.status,
     error: isAccepted ? null : (result.error ?? 'unexpected_status'),
-    // Null for a kept connection. Without a family if there was no connection.
+    // Null for a kept connection. Without a family if no connection was opened.
     connection: wasConnected && connection === null ? null : JSON.stringify({ ...connection, reason }),
     headers: result.headersText,
     body: result.body,

@@ -28,8 +28,8 @@ export interface Progress {
   /** Milliseconds from now. */
   pauseMs: number;
   /**
-   * Whether the lane's row can stay as it is, because only the cursor changed, and not by much. A cursor may lag: the
-   * attempts past it show what was done.
+   * Whether the lane's row can stay as it is: only the cursor changed, and not by much. A cursor may lag, because the attempts
+   * past it show what was done.
    */
   mayLag: boolean;
 }
@@ -93,8 +93,8 @@ export async function writeOutcomes(
 function storeProgress(node: string, progress: readonly Progress[]) {
   const advanced = progress.filter(({ mayLag }) => !mayLag);
   const lagging = progress.filter(({ mayLag }) => mayLag);
-  // Locks only the node's own row. Whoever takes over a node's lanes deletes that row first (node.ts), so the lanes
-  // that are only checked need no lock.
+  // Locks only the node's own row. A node that takes over its lanes deletes that row first (node.ts), so lanes that this
+  // statement only checks need no lock.
   return sql`
     node as materialized (select id from nodes where id = ${node}::bigint for key share),
     moved as (

@@ -1,8 +1,8 @@
 /**
  * Detects dead nodes by their heartbeat counters. A node without a heartbeat for `maxStalenessMs` (grants/delivery_hold.ts)
- * starts no delivery. A node whose counter has not changed for a little longer than that is recorded as silent, so that withdrawals
+ * starts no delivery. If its counter has not changed for a little longer than that, others record it as silent, and withdrawals
  * do not wait for it. After `deadNodeAfterMs` it is dead, paused or cut off, and its lanes can be claimed. Times are on the
- * observer's monotonic clock. An observer that was paused has no observations of that time, and starts over.
+ * observer's monotonic clock. A paused observer saw nothing in that time, so it starts over.
  */
 
 import { silentNodeAfterMs } from '../../grants/delivery_hold.ts';

@@ -64,8 +64,8 @@ export class Recorder {
 
   /**
    * Adds an outcome.
-   * @param lane the object from when the attempt started. If its lease was lost since, the outcome is discarded and
-   *   the delivery is attempted again, even if this node leases the lane again.
+   * @param lane the object from when the attempt started. If the node has lost that lease, it discards the outcome, and the
+   *   delivery is attempted again. This holds even if the node leases the lane again.
    */
   add(lane: Lane, outcome: Outcome): void {
     if (lane.isLost) return;
@@ -115,7 +115,7 @@ export class Recorder {
   }
 
   #failed = false;
-  /** Maximum outcomes of the next statement. Halved until the one is found that the database rejects. */
+  /** Maximum outcomes of the next statement. Halved until the recorder finds the one that the database rejects. */
   #batch = batchMax;
 
   /** Takes the next outcomes, without those of lanes that were lost. */
@@ -183,8 +183,8 @@ export class Recorder {
 }
 
 /**
- * Returns what to write instead of an outcome that the database rejects, so that the delivery continues without this attempt in the
- * log; nothing if there is no attempt to leave out.
+ * Returns what to write instead of an outcome that the database rejects. The delivery then continues without this attempt in the
+ * log. Returns nothing if there is no attempt to leave out.
  */
 function withoutAttempt(outcome: Outcome): Outcome[] {
   return outcome.attempt === null ? [] : [{ ...outcome, attempt: null }];

@@ -21,7 +21,7 @@ import { loadEvents, readDueRetries, type WaitingDelivery } from './waiting_deli
 const lanesMax = 500;
 const readMax = 2_000;
 const laneMax = 512;
-/** Milliseconds until the lane's next read, if this read filled up and if it did not. */
+/** Milliseconds until the lane's next read: after a full read, and after any other. */
 const nextReadMs = { full: 50, partial: 250 };
 
 export interface RetriesOptions {
@@ -111,8 +111,8 @@ export class Retries {
   }
 
   /**
-   * Puts back a delivery that was cancelled or on hold before its first byte. It becomes due at once, so that the
-   * right to it is checked again.
+   * Puts back a delivery that was cancelled or put on hold before its first byte. It is due at once, and the next read checks the
+   * right to it again.
    */
   putBack(lane: Lane, { sequence, day, retry }: Pick<WaitingDelivery, 'sequence' | 'day' | 'retry'>): void {
     if (retry === null) {

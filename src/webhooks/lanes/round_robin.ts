@@ -35,7 +35,7 @@ export class RoundRobin {
   /** Tenants with a head start. */
   readonly #starting = new Map<Tenant, Queued>();
   readonly #inLine = new Map<Tenant, Queued>();
-  /** Tenants that may not continue now. Whatever they wait for puts them back into the queue. */
+  /** Tenants that may not continue now. The event that they wait for puts them back into the queue. */
   readonly #parked = new Map<Tenant, Queued>();
   readonly #gone = new WeakMap<Tenant, Gone>();
   /** Turns that tenants without a head start have had. */

@@ -1,6 +1,6 @@
 /**
- * Reads waiting deliveries of lanes and their events from the database. Checks again whether the owner may have each
- * delivery: one that waited is not sent to an owner who lost the right to it.
+ * Reads waiting deliveries of lanes and their events from the database. Checks again whether the owner may have each delivery,
+ * because the owner may have lost the right while it waited.
  */
 
 import { sql } from 'kysely';
@@ -29,7 +29,7 @@ export interface WaitingDelivery {
   bytes: number;
   isAllowed: boolean;
   /**
-   * Whether it must neither be sent nor cancelled for now, because its subscription, user or app is disabled.
+   * Whether it stays as it is for now, neither sent nor cancelled, because its subscription, user or app is disabled.
    */
   isSuspended: boolean;
   /** Set if it was attempted or resent before. */
@@ -76,7 +76,7 @@ export async function readNewDeliveries(
 }
 
 /**
- * Most deliveries are sent within minutes, so the partitions of a month are searched only if these days lack some.
+ * Most deliveries are sent within minutes. So the read searches the partitions of a month only if these days lack some.
  */
 const recentDays = sql`
   day between (now() at time zone 'utc')::date - 1 and (now() at time zone 'utc')::date`;

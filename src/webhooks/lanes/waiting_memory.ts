@@ -61,7 +61,7 @@ export class Tenant {
   recent = 0;
   /** Lanes that this node leases. */
   lanes = 0;
-  /** When a lane was last left in the database because the tenant leases as many as it may. */
+  /** When this node last left a lane in the database because the tenant leases as many as it may. */
   refusedAt = Number.NEGATIVE_INFINITY;
 
   constructor(key: string, memory: WaitingMemory) {

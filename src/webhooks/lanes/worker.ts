@@ -201,7 +201,7 @@ export class Worker {
   }
 
   /**
-   * Which parts of the worker are working, judged by their last success and not by whether they were started.
+   * Which parts of the worker are working. Their last success decides, not their start.
    */
   get isUp(): { fanOut: boolean; sending: boolean } {
     const sending = !this.#isStopping && this.node.maySend && this.#leases.isUp;
