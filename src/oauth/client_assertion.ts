@@ -1,7 +1,7 @@
 /**
- * Client assertions (RFC 7523 section 3, OpenID Connect Core section 9): accepted audiences, lifetimes, and error
- * descriptions. Checks that depend on the registered client run after the signature is verified. Earlier errors are
- * described from the assertion alone, so that a response does not reveal whether a client exists.
+ * Client assertions (RFC 7523 section 3, OpenID Connect Core section 9): accepted audiences, lifetimes, and error descriptions.
+ * Checks that depend on the registered client run after the signature is verified. Descriptions of earlier errors use the
+ * assertion alone, so that a response does not reveal whether a client exists.
  */
 
 import { decodeJwt } from 'jose';
@@ -63,8 +63,8 @@ function describe(ctx: KoaContextWithOIDC, assertion: string): string {
 }
 
 /**
- * FAPI 2.0 section 5.3.2.1: `aud` is the issuer as a string, and the lifetime is short. An assertion that other servers
- * accept could be forwarded to them.
+ * FAPI 2.0 section 5.3.2.1: `aud` is the issuer as a string, and the lifetime is short. A hostile server could forward an
+ * assertion that other servers accept.
  */
 function fapi2Error(ctx: KoaContextWithOIDC, claims: Claims): string | undefined {
   const { issuer } = ctx.oidc;

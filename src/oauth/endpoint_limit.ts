@@ -6,13 +6,12 @@
  * limit of one authenticated client, because anyone can register any number of them. All other requests count against
  * the address.
  *
- * An API (a client that may introspect the tokens of others) asks on behalf of whoever calls it. What its callers cause must
- * not use up its limit: introspections of active tokens count for each app that the tokens were issued to, and those that
- * find no active token have a limit of their own. Above that, only opaque tokens that this node knows are looked up.
+ * An API (a client that may introspect the tokens of others) asks on behalf of whoever calls it. Its callers must not use up its
+ * limit. So an introspection of an active token counts for the app that the token was issued to. An introspection of any other
+ * token has a limit of its own. Above that, this node looks up only opaque tokens that it knows.
  *
- * A request is counted after the response, because the client is authenticated only then. Before that, the request is
- * rejected if the limit of the client that it names, or of its address, is reached. Concurrent requests may therefore
- * exceed the limit slightly.
+ * A request counts after the response, because only then is its client authenticated. It is rejected before that if the client
+ * that it names, or its address, has reached the limit. Concurrent requests may therefore exceed the limit slightly.
  */
 
 import type { IncomingMessage } from 'node:http';

@@ -1,6 +1,5 @@
 /**
- * Maps errors that oidc-provider reports as `server_error`, but that have another cause: an unreachable database, and input
- * nested too deeply to process.
+ * Corrects two errors that oidc-provider reports as `server_error`: an unreachable database, and input that is nested too deeply.
  */
 
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';

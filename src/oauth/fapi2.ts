@@ -16,7 +16,7 @@ const extensionSecondsMin = 86_400;
 
 /**
  * oidc-provider's `requireNonce`, called before oidc-provider checks a proof. oidc-provider accepts proofs up to 300 seconds off.
- * Here, a proof that is too old must contain a nonce, which proves its age.
+ * Here, a proof older than `proofSeconds` must contain a nonce, which proves its age.
  * @throws InvalidDpopProof if `iat` is too far in the future, with or without a nonce
  */
 export function requireNonce(ctx: KoaContextWithOIDC, isAlwaysRequired: boolean): boolean {

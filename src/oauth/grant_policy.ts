@@ -1,9 +1,9 @@
 /**
  * Decides which grant an authorization request uses.
  *
- * Each authorization creates a grant, so that revoking the tokens of one does not affect another. Only the console reuses
- * the grant of its login session. The user is not asked again for scopes that a live grant of the same app has, unless
- * the app cannot be identified. Consent on a page also changes the existing grants of the app (storage/consent.ts).
+ * Each authorization creates a grant, so that revoking the tokens of one does not affect another. Only the console reuses the
+ * grant of its login session. The page does not ask again for scopes that a live grant of the same app has, unless the app cannot
+ * be identified. Consent on a page also changes the existing grants of the app (storage/consent.ts).
  */
 
 import { sql } from 'kysely';
@@ -35,7 +35,7 @@ export async function resolveGrant(
   const { account, result } = ctx.oidc;
   const accountId = account?.accountId;
   if (accountId === undefined) return undefined;
-  // Here, a sign-in that is no longer valid leads to an error page. At the end of the request it would not.
+  // A sign-in that is no longer valid leads to an error page here. Later in the request it would not.
   if (requestState().signIn !== undefined) await storeSession(ctx);
   if (ctx.oidc.requestParamScopes.has(adminScope) && !(await isAdmin(db, accountId))) dropAdminScope(ctx);
   const requested = [...ctx.oidc.requestParamScopes];
@@ -137,8 +137,8 @@ interface Requested {
 }
 
 /**
- * Whether the user has already granted this client all requested scopes for all requested resources. Grants from before the
- * app lost its verification do not count: the user saw a description that is no longer vouched for.
+ * Whether the user has already granted this client all requested scopes for all requested resources. Grants from before the app
+ * lost its verification do not count, because nobody vouches any more for the description that the user saw.
  */
 async function hasConsented(
   db: Database,

@@ -104,8 +104,8 @@ export async function deleteSupersededGrants(db: Database): Promise<number> {
 }
 
 /**
- * Starts the rounds. A round is left out while the database's clock cannot be trusted, because rows that look expired
- * would be deleted for good.
+ * Starts the rounds. Skips rounds while the database's clock cannot be trusted: it would delete rows for good that only look
+ * expired.
  * @returns a function that stops housekeeping and waits for the current round
  */
 export function startHousekeeping(db: Database, onError: (error: unknown) => void): () => Promise<void> {

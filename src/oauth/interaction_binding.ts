@@ -1,10 +1,10 @@
 /**
  * Binds the result of an interaction to the browser that submitted it.
  *
- * oidc-provider's own cookies identify only the interaction. An attacker who starts an interaction can plant those cookies
- * in the victim's browser (a sibling host may set `__Secure-` cookies; over http, any port may set any cookie), let the
- * victim sign in, and resume the request himself. Therefore each result gets a fresh secret: its digest is stored with
- * the result, the secret is set as a cookie, and resuming the request requires that cookie.
+ * oidc-provider's own cookies identify only the interaction. An attacker who starts an interaction can plant those cookies in the
+ * victim's browser (a sibling host may set `__Secure-` cookies; over http, any port may set any cookie), let the victim sign in,
+ * and resume the request himself. Therefore each result gets a fresh secret. The result stores its digest, the browser gets the
+ * secret as a cookie, and resuming the request requires that cookie.
  *
  * Over https the cookie has the prefix `__Host-`. No other host can set it, so an attacker's result cannot be resumed in
  * the victim's browser either.

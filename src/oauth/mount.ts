@@ -131,8 +131,8 @@ export function requestNormalizer(baseUrl: string): (request: FastifyRequest) =>
     const { headers } = request.raw;
     for (const name in headers) {
       if (name === 'forwarded' || name.startsWith('x-forwarded-')) delete headers[name];
-      // Attestation-based client authentication is not supported. With these headers oidc-provider would fail a request as
-      // one of a client that has not authenticated, and the request would count against that client (endpoint_limit.ts).
+      // Attestation-based client authentication is not supported. With these headers oidc-provider would report that the named
+      // client did not authenticate, and the request would count against that client (endpoint_limit.ts).
       if (name.startsWith('oauth-client-attestation')) delete headers[name];
     }
     headers.host = host;

@@ -1,7 +1,7 @@
 /**
- * The form of opaque access tokens: a prefix, 256 random bits, and the CRC-32 of both, as GitHub's tokens have. Whoever gets
- * a token can tell without a request that it is none of this server's, and secret scanners find leaked ones. The checksum is
- * no proof: anyone can compute it.
+ * The form of opaque access tokens: a prefix, 256 random bits, and the CRC-32 of both, as GitHub's tokens have. An API can reject
+ * the tokens of other servers without a request, and secret scanners find leaked tokens. The checksum is no proof, because anyone
+ * can compute it.
  */
 
 import { crc32 } from 'node:zlib';

@@ -5,7 +5,7 @@
 import type { Configuration } from 'oidc-provider';
 import { fetchBytesMax, type GuardedFetch } from '../egress/fetch.ts';
 
-/** Makes oidc-provider fetch through the guarded connector: every URL that it fetches is chosen by a third party. */
+/** Makes oidc-provider fetch through the guarded connector, because third parties choose every URL that it fetches. */
 export function outgoingRequests(
   fetch: GuardedFetch,
 ): Pick<Configuration, 'fetch' | 'fetchResponseBodyLimits'> {

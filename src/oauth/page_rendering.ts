@@ -33,9 +33,9 @@ function errorPage(ctx: KoaContextWithOIDC, out: ErrorOut, error: Error, pages: 
 }
 
 /**
- * Middleware that restyles oidc-provider's forwarding form (RFC 8628 section 3.3.1, form_post, change of account). The
- * provider's script submits the form, or the user does so by a button. The script stays as it is, because the content
- * security policy allows it by its hash.
+ * Middleware that restyles oidc-provider's forwarding form (RFC 8628 section 3.3.1, form_post, change of account). The provider's
+ * script submits the form, or the user presses a button. The script is unchanged, because the content security policy allows it
+ * by its hash.
  */
 export function styleForwardingForm(pages: ProviderPages) {
   const replacements = replacementsFor(pages);

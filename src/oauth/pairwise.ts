@@ -1,12 +1,12 @@
 /**
- * Pairwise subject identifiers (OpenID Connect Core section 8.1): a client registered with `subject_type: pairwise` gets
- * a `sub` for each user that no client of another host gets. The identifier is a keyed hash, so nothing is stored. A
- * client without a host of its own, such as a native app, shares its identifiers with no other client.
+ * Pairwise subject identifiers (OpenID Connect Core section 8.1): a client registered with `subject_type: pairwise` gets its own
+ * `sub` for each user. Clients of other hosts get another one. The identifier is a keyed hash, so nothing is stored. A client
+ * without a host of its own, such as a native app, shares its identifiers with no other client.
  *
- * Pairwise identifiers concern what clients read. Access tokens address APIs, which must know whose resources they serve:
- * in tokens, and in introspection responses to an API, `sub` is the account id. Such a client gets opaque tokens, so that
- * it cannot read them (features.ts). `GET /api` returns the client's identifier, because it requires no scope. Other data
- * that the user lets the client read (authors, the account of a delivery) contains the account id, and a delivery the external id.
+ * Pairwise identifiers concern what clients read. Access tokens are for APIs, which must know whose resources they serve. So
+ * `sub` is the account id in tokens, and in introspection responses to an API. Such a client gets opaque tokens, which it cannot
+ * read (features.ts). `GET /api` returns the client's identifier, because it requires no scope. Other data that the user lets the
+ * client read (authors, the account of a delivery) contains the account id, and a delivery the external id.
  */
 
 import { createHmac } from 'node:crypto';

@@ -181,7 +181,7 @@ function exposePresentedSecret(client: ProviderClient, { secrets }: CachedClient
 }
 
 function toMetadata(client: Client, settings: OAuthSettings): Record<string, unknown> {
-  // Grant types that the operator turned off are removed, whatever the client is registered for.
+  // Removes grant types that the operator turned off, also if the client is registered for them.
   const isOff = (type: string) =>
     (type === 'password' && !settings.password) ||
     (type === 'implicit' && !settings.implicit) ||

@@ -2,9 +2,9 @@
  * A signing key for oidc-provider. oidc-provider would sign with WebCrypto, which hands each signature to another thread; for
  * ES256 that takes longer than the signature itself.
  *
- * ES256 signatures are computed on this thread, batched at the end of the current turn of the event loop, so that all
- * responses of the turn are written back to back. Written one at a time, each response wakes a client or proxy that went
- * to sleep after the previous one, which costs this thread more than the signature.
+ * This thread computes ES256 signatures in a batch at the end of the current turn of the event loop. It then writes all responses
+ * of the turn back to back. Written one at a time, each response would wake a client or proxy that went to sleep after the
+ * previous one. That costs this thread more than the signature.
  */
 
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from 'node:crypto';

@@ -1,7 +1,7 @@
 /**
- * A request that waited for the user is resumed only if its `redirect_uri` still belongs to the app. oidc-provider compares it
- * when the request arrives, up to an hour earlier. The app may have lost the URI since, and an administrator may have verified it
- * without.
+ * Resumes a request that waited for the user only if its `redirect_uri` still belongs to the app. oidc-provider compares it when
+ * the request arrives, up to an hour earlier. Since then the app may have lost the URI, and an administrator may have verified
+ * the app without it.
  */
 
 import { errors, Provider } from 'oidc-provider';

@@ -38,7 +38,7 @@ const examinedMax = 500;
 
 /**
  * Claims due notices. No other node gets them for the duration of the claim.
- * @param busy ids of clients with attempts in flight, which are skipped: a slow client must not delay the others
+ * @param busy ids of clients with attempts in flight. They are skipped, because a slow client must not delay the others
  */
 export async function claimLogoutNotices(
   db: Database,

@@ -95,7 +95,10 @@ function fromOpaqueForm(value: string): string {
   return value.replaceAll('!', '.');
 }
 
-/** Whether a client with pairwise subjects introspects a token of its own: it must not learn a common id of its user. */
+/**
+ * Whether a client with pairwise subjects introspects a token of its own. It must not learn an id of its user that other clients
+ * know.
+ */
 function isPairwiseOwner({ clientId }: AccessTokenClaims): boolean {
   const client = Provider.ctx?.oidc.client;
   return client?.clientId === clientId && client.subjectType === 'pairwise';

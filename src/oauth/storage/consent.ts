@@ -1,8 +1,8 @@
 /**
- * Applies a consent to existing grants. Each authorization has its own grant, but a user who consents on a page decides
- * for the app as a whole: afterwards, all grants of that account and client have the confirmed scopes, for the resources
- * that they share with the consent. Removed scopes invalidate access tokens that contain them (by the grant's revision)
- * and stop their deliveries. An authorization without a consent page changes nothing.
+ * Applies a consent to existing grants. Each authorization has its own grant, but a user who consents on a page decides for the
+ * app as a whole. Afterwards, all grants of that account and client have the confirmed scopes, for the resources that they share
+ * with the consent. Removed scopes invalidate access tokens that contain them (by the grant's revision) and stop their
+ * deliveries. An authorization without a consent page changes nothing.
  *
  *   consent → other grants of the app narrowed or widened, in the transaction that writes the new grant
  */
