@@ -10,9 +10,9 @@
  *   requester died before its transaction → expired → deleted by any node
  *
  * Every node reads the table at least every `maxStalenessMs`, besides listening to notifications. A node that is paused or cut
- * off from the database therefore stops sending by itself, and reads all rights again before it continues. The first try gives
- * up after a moment if a node does not acknowledge, so that other nodes keep sending while the silent node is identified. The
- * second try does not wait for it.
+ * off from the database therefore stops sending by itself, and reads all rights again before it continues. The first try gives up
+ * after a moment if a node does not acknowledge. So the other nodes keep sending until the silent node is identified. The second
+ * try does not wait for it.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,7 +20,7 @@ import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
 
-/** Milliseconds after its last read of the database when a node starts nothing more. */
+/** A node starts nothing more when its last read of the database is this many milliseconds ago. */
 export const maxStalenessMs = 3_000;
 /**
  * Milliseconds after which a node whose heartbeat counter has not changed is silent: it has not read the database, so it starts
@@ -38,18 +38,18 @@ const pollMs = { min: 2, max: 25 };
 const silentNodePollMs = 100;
 /** Seconds within which the transaction must begin. */
 const holdLifetimeSeconds = 10;
-/** How often a hold that expired before its transaction is requested. */
+/** How often a hold is requested that expires before its transaction begins. */
 const attemptsMax = 3;
 /**
- * The notification channel that nodes listen on. A notification is the id of a hold that begins, or of one that is over after a
- * prefix. It only makes nodes read the table.
+ * The notification channel that nodes listen on. The payload is the id of a hold that begins; a prefix marks the id of a hold
+ * that is over. A notification only makes nodes read the table.
  */
 export const deliveryHoldChannel = 'delivery_hold';
 export const overPrefix = 'over:';
 
 /**
- * The deliveries on hold: those of a client for one account (null for all accounts), those of all clients for one
- * account, or those of one lane.
+ * Which deliveries are on hold: of a client for one account (null for all accounts), of all clients for one account, or of one
+ * lane.
  */
 export type HoldSubject =
   | { clientId: string; accountId: string | null; lane: null }
@@ -121,8 +121,8 @@ async function requestHold(
 }
 
 /**
- * Whether another node has recorded a row of `nodes` as silent. The hold is committed before this is read, so a heartbeat that ends
- * the silence is newer than the hold, and what the node reads after its heartbeat includes the hold.
+ * Whether another node has recorded a row of `nodes` as silent. This is read after the commit of the hold. So a heartbeat that
+ * ends the silence is newer than the hold, and the node then reads the hold.
  */
 const isRecordedSilent = sql<boolean>`
   coalesce(silent_heartbeats = heartbeats and silent_epoch = current_epoch(), false)`;

@@ -118,8 +118,8 @@ interface GrantSubject {
 }
 
 /**
- * Whether grant `g` can have deliveries: it has a subscription, it could get one before the next statement, or its
- * client has subscriptions of its own.
+ * Whether grant `g` can have deliveries: it has a subscription, or could get one before the next statement, or its client has
+ * subscriptions of its own.
  */
 const mayDeliver = sql<boolean>`(
   'write:webhooks' = any(g.scopes)

@@ -23,7 +23,7 @@ export const introspectionScope = 'read:tokens';
 /** Opens `/admin`: for administrators, and for machine clients of the operator. */
 export const adminScope = 'admin';
 
-/** For an existing application whose users are this server's accounts. */
+/** For an existing application that manages its users as accounts of this server. */
 export const readAccountsScope = 'read:accounts';
 export const writeAccountsScope = 'write:accounts';
 /** Lets that application tell the server which user a browser belongs to. */
@@ -88,8 +88,8 @@ export const openidScopes: readonly Scope[] = [
 ];
 
 /**
- * Claims that each scope provides (OpenID Connect Core section 5.4). Accounts created here have no `email_verified`:
- * nobody verifies their addresses, and many clients treat `false` as a refusal.
+ * Claims that each scope provides (OpenID Connect Core section 5.4). `email_verified` is absent for an account whose address
+ * nobody verified, because many clients treat `false` as a refusal.
  */
 export const scopeClaims: Readonly<Record<string, readonly string[]>> = {
   openid: ['sub'],

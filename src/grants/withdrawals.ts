@@ -1,15 +1,14 @@
 /**
- * The withdrawal list: access tokens that are valid by signature and expiry but must be refused. It is kept in
- * memory, so the API runs no query per request. A notification makes a node read it at once, and it is never trusted for more
- * than a second without reading the database. A node that cannot read the database responds 503. Owns the table
- * `withdrawals`, which database triggers also write.
+ * The withdrawal list: access tokens that are valid by signature and expiry but must be refused. It is kept in memory, so the API
+ * runs no query per request. A notification makes a node read it at once. A node trusts the list for at most a second after a
+ * read. A node that cannot read the database responds 503. Owns the table `withdrawals`, which database triggers also write.
  */
 
 import { sql } from 'kysely';
 import { type Database, type Transaction, withTimeout } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 
-/** Milliseconds after a read of the database when the next one starts, and when requests wait for it. */
+/** Milliseconds since the last read of the database after which the next one starts, and after which requests wait for it. */
 const refreshAfterMs = 400;
 const trustMs = 900;
 /** Milliseconds that a read may take. After that the database counts as unavailable. */
@@ -47,8 +46,8 @@ interface WithdrawalRow {
 }
 
 /**
- * Minimum milliseconds to keep an entry: as long as an access token lives. The database's clock may be ahead when the
- * entry is read, so its time may seem to be over.
+ * Minimum milliseconds to keep an entry: as long as an access token lives. If the database's clock is ahead when this node reads
+ * the entry, its time seems to be over.
  */
 const entryMsMin = 3_600_000;
 
