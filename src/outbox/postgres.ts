@@ -1,7 +1,7 @@
 /**
- * The outbox in PostgreSQL 13 or later. A sequence assigns positions at the insert: if one transaction commits before another
- * one appends, its events have lower positions and are visible first. Owns the tables `nuncio_outbox` and
- * `nuncio_outbox_lease`; the options `table` and `schema` set other names.
+ * The outbox in PostgreSQL 13 or later. A sequence assigns positions at the insert. If a transaction commits before another one
+ * appends, its events have lower positions and are visible first. Owns the tables `nuncio_outbox` and `nuncio_outbox_lease`; the
+ * options `table` and `schema` set other names.
  */
 
 import { accountOf, assertSameEvent, type EventRow, type NewEvent, toJson, toRow } from './event.ts';

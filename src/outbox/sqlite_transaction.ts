@@ -1,7 +1,7 @@
 /**
  * Runs the relay's SQLite transactions. A relay transaction never joins an open transaction of the application on the same
- * connection, because it would read rows that can still be rolled back. `begin` fails in that case and is retried, as it is
- * while another connection writes.
+ * connection, because it would read rows that can still be rolled back. In that case `begin` fails and is tried again, as while
+ * another connection writes.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
