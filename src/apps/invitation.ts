@@ -1,6 +1,6 @@
 /**
- * Invitations to an app. They are addressed to an e-mail address whether or not an account has it, so that the inviter
- * does not learn which accounts exist. The account with the address accepts. Owns the table `app_invitations`.
+ * Invitations to an app. An invitation goes to any e-mail address, also one that no account has. So the inviter does not learn
+ * which accounts exist. The account with the address accepts. Owns the table `app_invitations`.
  *
  * An invitation lasts as long as its inviter may invite: somebody who is no longer an owner must not return by an invitation to
  * another account of theirs.

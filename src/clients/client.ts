@@ -2,7 +2,7 @@
  * Clients (RFC 6749 section 2). Metadata that Nuncio uses has its own columns, other metadata of RFC 7591 is stored as
  * registered. Owns the table `clients`; client_secret.ts stores the secrets.
  *
- * A trigger ends the verification of an app whose description changes (`check_verification`), whatever changes it.
+ * A trigger (`check_verification`) ends the verification of an app at every change of its description.
  */
 
 import { sql } from 'kysely';

@@ -1,7 +1,6 @@
 /**
- * GET on a collection or sub-collection, with keyset pagination. A page starts after the position where the previous page
- * ended. A resource that exists during the whole traversal is therefore seen exactly once, whatever else is inserted or
- * deleted.
+ * GET on a collection or sub-collection, with keyset pagination. A page starts after the position where the previous page ended.
+ * So a traversal returns each resource that exists all the time exactly once, also if others are inserted or deleted.
  *
  * A collection is read in two parts: the user's own resources, and readable resources of others. Each part is read from an
  * index in the order of the list, and at most one page long. Resources that the user may not read add no cost.

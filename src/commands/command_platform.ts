@@ -1,6 +1,6 @@
 /**
- * The platform of a command. Only `nuncio dev` on its embedded database falls back to the example, and commands beside such
- * a server: an external database may be that of production, where the example would create its tables.
+ * The platform of a command. Only `nuncio dev` on its embedded database, and commands beside such a server, fall back to the
+ * example. An external database may be that of production, where the example would create its tables.
  */
 
 import type { Config } from '../config/config.ts';

@@ -1,6 +1,6 @@
 /**
- * The password of a user for commands. It is read from the terminal without echo, or from standard input, which keeps it
- * out of the process list and the shell history; or it is given on the command line, which does not.
+ * The password of a user for commands. The terminal (without echo) and standard input keep it out of the process list and the
+ * shell history. The command line does not.
  */
 
 import { createInterface } from 'node:readline';

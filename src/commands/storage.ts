@@ -1,7 +1,7 @@
 /**
- * Database access for commands: the external database, or the embedded one, which is started if no server runs. The
- * schema is brought up to date. Only the servers, and `--init`, create what is not there: a command that is pointed at the
- * wrong place must not work on a new, empty database.
+ * Database access for commands: the external database, or the embedded one, which is started if no server runs. The schema is
+ * brought up to date. Only the servers and `--init` create a missing database, because a command with a wrong setting must not
+ * work on a new, empty one.
  */
 
 import { existsSync } from 'node:fs';

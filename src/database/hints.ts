@@ -1,8 +1,8 @@
 /**
  * Hints: what a notification says. Any role that may connect to the database can send any text on any channel, as often as it
- * likes, so a hint is never believed. It only tells a listener to read the database now instead of at its next poll. Hints of a
- * channel are collected, and the listener works on them one batch at a time, with pauses: whatever arrives costs a bounded number
- * of statements, share of the time, and amount of memory.
+ * likes, so a hint is never believed. It only tells a listener to read the database now instead of at its next poll. The listener
+ * works on the hints of a channel one batch at a time, with pauses. So hints cost a bounded number of statements, a bounded share
+ * of the time, and a bounded amount of memory.
  *
  *   idle → (first hint) working on it → pause, hints are collected → working on all of them → … → idle
  */

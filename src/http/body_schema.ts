@@ -48,8 +48,8 @@ function toValidationErrors(found: readonly ErrorObject[]): ValidationError[] {
 }
 
 /**
- * Where no alternative of a union fits, one error is left for the value if the union is described in words or nothing is known
- * below the value, or else the errors below.
+ * If no alternative of a union fits, one error remains for the value where words describe the union or nothing is known below the
+ * value. Otherwise the errors below the value remain.
  */
 function withoutBranches(found: readonly ErrorObject[]): readonly ErrorObject[] {
   const unions = found.filter(({ keyword }) => keyword === 'anyOf');

@@ -1,7 +1,7 @@
 /**
- * Building blocks of the schemas of the API. One schema both validates a value and describes it in the reference, so a schema
- * also knows its name there, the words for its values in errors, and a code for programs. Symbols hold these: neither JSON nor
- * the validator sees them, and they survive when a schema is made optional.
+ * Building blocks of the schemas of the API. One schema validates a value and describes it in the reference. So it also has its
+ * name there, the words for its values in errors, and a code for programs. Symbols hold these: neither JSON nor the validator
+ * sees them, and they survive when a schema is made optional.
  */
 
 import Type, { type Static, type TSchema } from 'typebox';

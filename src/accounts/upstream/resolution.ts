@@ -6,8 +6,8 @@
  *   - The user signs in to an existing account.
  *   - The first sign-in creates an account, if registration is open.
  *
- * An address that the provider has not verified, or that comes from an untrusted provider, is neither used nor stored: an
- * account with an address owns that address.
+ * An address is neither used nor stored if the provider is untrusted or has not verified it, because an account with an address
+ * owns that address.
  */
 
 import { sql } from 'kysely';

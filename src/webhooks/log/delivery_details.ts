@@ -54,8 +54,8 @@ interface AttemptRow {
 }
 
 /**
- * @param scopeOf the scope that a kind requires; null for none. The body of a delivery that was never sent is shown
- *   only if the owner may get the event now, because the right to it may have ended while it was held.
+ * @param scopeOf the scope that a kind requires; null for none. Shows the body of a delivery that was never sent only if the
+ *   owner may get the event now. The right to it may have ended while it was held.
  */
 export async function readDelivery(
   db: Database | Transaction,

@@ -52,7 +52,7 @@ export async function disableOfUser(
   accountId: string,
   mustDisable: boolean,
 ): Promise<UserSubscription[]> {
-  // Locked whatever their state: a request that enables one has either finished, or is refused.
+  // Locks them in every state, so that a request that enables one has either finished or is refused.
   await sql`
     select from subscriptions where account_id = ${accountId} and owner = 'user' and state <> 'ended'
     order by id for update`.execute(tx);
