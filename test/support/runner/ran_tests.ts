@@ -1,6 +1,7 @@
 /** The results of a test run: each test with its outcome, and the duration of each file. */
 
 import type { TestEvent } from 'node:test/reporters';
+import { workerFile } from './queue.ts';
 import { testFileName } from './test_files.ts';
 
 export interface RanTest {
@@ -12,33 +13,41 @@ export interface RanTest {
   durationMs: number;
 }
 
+export interface RunResult {
+  ran: RanTest[];
+  /** The milliseconds that each file took, by its path below `test/`. */
+  durations: ReadonlyMap<string, number>;
+  hasPassed: boolean;
+}
+
 /** Collects the tests of a run until the run ends. */
-export async function collectRan(
-  events: AsyncIterable<TestEvent>,
-): Promise<{ ran: RanTest[]; hasPassed: boolean }> {
+export async function collectRan(events: AsyncIterable<TestEvent>): Promise<RunResult> {
   const ran: RanTest[] = [];
+  const durations = new Map<string, number>();
   let hasPassed = true;
   for await (const { type, data } of events) {
     if (type === 'test:summary' && data.file === undefined) hasPassed = data.success;
     if (type !== 'test:pass' && type !== 'test:fail') continue;
+    const { duration_ms: durationMs } = data.details;
+    // A file of a worker is itself a test.
+    if (data.file === workerFile) {
+      durations.set(testFileName(data.name), durationMs);
+      continue;
+    }
+    const file = testFileName(data.file ?? '');
     const isLeftOut = Boolean(data.skip) || Boolean(data.todo);
-    ran.push({
-      file: testFileName(data.file ?? ''),
-      name: data.name,
-      hasPassed: type === 'test:pass' && !isLeftOut,
-      durationMs: data.details.duration_ms,
-    });
+    ran.push({ file, name: data.name, hasPassed: type === 'test:pass' && !isLeftOut, durationMs });
+    // Of a file in a process of its own.
+    if (data.nesting === 0) durations.set(file, (durations.get(file) ?? 0) + durationMs);
   }
-  return { ran, hasPassed };
+  return { ran, durations, hasPassed };
 }
 
-const slowestCount = 10;
+const slowestCount = 20;
 
-/** Describes the files whose tests took longest. */
-export function slowestFiles(ran: readonly RanTest[]): string {
-  const times = new Map<string, number>();
-  for (const { file, durationMs } of ran) times.set(file, (times.get(file) ?? 0) + durationMs);
-  const slowest = [...times].sort(([, one], [, other]) => other - one).slice(0, slowestCount);
+/** Describes the files that took longest. */
+export function slowestFiles(durations: ReadonlyMap<string, number>): string {
+  const slowest = [...durations].sort(([, one], [, other]) => other - one).slice(0, slowestCount);
   const lines = slowest.map(([file, ms]) => `${(ms / 1_000).toFixed(1).padStart(7)} s  ${file}`);
   return `slowest files:\n${lines.join('\n')}\n`;
 }

@@ -15,7 +15,8 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { buildConsole } from '../../../scripts/build_console.ts';
 import { missingFrom } from './checklist.ts';
-import { collectRan, type RanTest, slowestFiles } from './ran_tests.ts';
+import { shareFiles } from './queue.ts';
+import { collectRan, type RunResult, slowestFiles } from './ran_tests.ts';
 import { findTestFiles, longestFirst, needsServer, testFileName, usesConsole } from './test_files.ts';
 import { startTestPostgres } from './test_postgres.ts';
 
@@ -37,6 +38,8 @@ const filesPerProcessor = 3;
 
 /** A file fails when it runs longer than this many test timeouts. */
 const testsPerFileMax = 3;
+const fileTimeoutMs = testsPerFileMax * Number(options['test-timeout']);
+const concurrency = Number(options['test-concurrency'] ?? filesPerProcessor * availableParallelism());
 
 const found = await findTestFiles(names);
 const files = longestFirst(options.fast ? found.filter((path) => !needsServer(path)) : found);
@@ -46,36 +49,40 @@ if (files.some(usesConsole) && (await buildConsole())) process.env.TEST_CONSOLE_
 const postgres = options.fast ? undefined : await startTestPostgres();
 let isSuccess = false;
 try {
-  const { ran, hasPassed } = await runFiles();
+  const { ran, durations, hasPassed } = await runFiles();
   // A run with name patterns omits tests on purpose.
   const missing = namePatterns === undefined ? missingFrom(ran, files.map(testFileName)) : [];
   for (const text of missing) process.stderr.write(`checklist: ${text}\n`);
-  if (files.length > 1) process.stdout.write(slowestFiles(ran));
-  isSuccess = hasPassed && missing.length === 0;
+  const lost = files.map(testFileName).filter((file) => !durations.has(file));
+  for (const file of lost) process.stderr.write(`${file} did not run\n`);
+  if (files.length > 1) process.stdout.write(slowestFiles(durations));
+  isSuccess = hasPassed && missing.length === 0 && lost.length === 0;
 } finally {
   await postgres?.stop();
 }
 process.exit(isSuccess ? 0 : 1);
 
-async function runFiles(): Promise<{ ran: RanTest[]; hasPassed: boolean }> {
-  // Each file runs in a process that inherits this environment.
+async function runFiles(): Promise<RunResult> {
+  // Each process inherits this environment.
   if (postgres !== undefined) process.env.TEST_DATABASE_URL = postgres.connectionString;
   process.env.NODE_ENV = 'test';
-  // Hundreds of processes load the same sources.
   process.env.NODE_COMPILE_CACHE = fileURLToPath(
     new URL('../../../node_modules/.cache/compiled', import.meta.url),
   );
+  // The runner of Node.js passes name patterns to the tests of a process, and so to the files of a worker.
+  const shared = namePatterns === undefined ? shareFiles(files, concurrency, fileTimeoutMs) : undefined;
   const ending = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => ending.abort());
   const events = run({
-    files,
-    concurrency: Number(options['test-concurrency'] ?? filesPerProcessor * availableParallelism()),
+    files: shared?.files ?? files,
+    concurrency,
     signal: ending.signal,
-    timeout: testsPerFileMax * Number(options['test-timeout']),
+    // Of a worker: it runs many files, each with its own limit.
+    timeout: files.length * fileTimeoutMs,
     execArgv: [`--test-timeout=${options['test-timeout']}`],
     ...(namePatterns === undefined ? {} : { testNamePatterns: namePatterns }),
   });
   const collected = collectRan(events);
   events.compose(new spec()).pipe(process.stdout);
-  return collected;
+  return collected.finally(() => shared?.remove());
 }

@@ -34,7 +34,7 @@ interface Scope {
  * @param environment settings in addition to the defaults
  * @param platform the declared platform. Default: the shipped example
  * @param egress replaces the system's name resolution and certificate authorities for outgoing connections
- * @param enginePlace where the engine runs, if not in a separate thread
+ * @param enginePlace where the engine runs. A thread loads all sources again, so only tests of the thread use one
  */
 export async function startTestServer(
   scope: Scope,
@@ -42,7 +42,7 @@ export async function startTestServer(
   mode: Mode = 'dev',
   platform?: Platform,
   egress?: NonNullable<ServerOptions['egress']>,
-  enginePlace?: NonNullable<ServerOptions['enginePlace']>,
+  enginePlace: NonNullable<ServerOptions['enginePlace']> = 'here',
 ): Promise<TestServer> {
   const database = await createDatabase();
   const port = await freePort();
@@ -60,7 +60,7 @@ export async function startTestServer(
     secret: testSecret,
     logger,
     ...(egress === undefined ? {} : { egress }),
-    ...(enginePlace === undefined ? {} : { enginePlace }),
+    enginePlace,
   });
   const db = openDatabase({ connectionString: database.url, connectionsMax: 4 });
   scope.after(async () => {
@@ -73,18 +73,18 @@ export async function startTestServer(
 
 /** The first port for tests, below the ephemeral ports of the system. */
 const firstPort = 20_000;
-const portsPerFile = 500;
-/** The runner numbers concurrent files from 1. Each gets a separate range of ports. */
-const firstPortOfFile = firstPort + (Number(process.env.NODE_TEST_WORKER_ID ?? 1) - 1) * portsPerFile;
+const portsPerProcess = 1_500;
+/** The runner numbers concurrent processes from 1. Each gets a separate range of ports. */
+const firstPortOfProcess = firstPort + (Number(process.env.NODE_TEST_WORKER_ID ?? 1) - 1) * portsPerProcess;
 /** Ports that subscribers may not use (src/webhooks/subscriptions/subscriber_url.ts). */
 const servicePorts = [25_565, 26_257, 26_379, 27_017, 27_018, 27_019, 28_015, 28_017];
-/** Successive files start at different ports. */
-let portsTried = process.pid % portsPerFile;
+/** Successive processes start at different ports. */
+let portsTried = process.pid % portsPerProcess;
 
 /** Returns a port that is free and that no other caller gets, in this process or another test process. */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = firstPortOfFile + (portsTried++ % portsPerFile);
+    const port = firstPortOfProcess + (portsTried++ % portsPerProcess);
     if (!servicePorts.includes(port) && (await reserve(port)) && (await isFree(port))) return port;
   }
 }

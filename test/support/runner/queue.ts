@@ -1,0 +1,42 @@
+/** The queue of test files that workers share (worker.ts). */
+
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { testFileName } from './test_files.ts';
+
+export interface Queue {
+  files: readonly string[];
+  fileTimeoutMs: number;
+}
+
+/** The environment variable with the folder of the queue. */
+export const queueVariable = 'TEST_QUEUE';
+
+export const workerFile = fileURLToPath(new URL('worker.ts', import.meta.url));
+
+/** Files that need a process of their own, because they measure its memory or end it. */
+const alone: readonly string[] = [
+  'garbage_collection.test.ts',
+  'webhooks/engine/memory.test.ts',
+  'webhooks/engine/thread.test.ts',
+  'webhooks/sending/hostile.test.ts',
+];
+
+/**
+ * Divides files among workers.
+ * @returns what the runner of Node.js starts as processes, and the function that deletes the queue
+ */
+export function shareFiles(files: readonly string[], workers: number, fileTimeoutMs: number) {
+  const shared = files.filter((path) => !alone.includes(testFileName(path)));
+  if (shared.length < 2) return { files: [...files], remove: () => {} };
+  const folder = mkdtempSync(join(tmpdir(), 'nuncio-test-queue-'));
+  writeFileSync(join(folder, 'queue.json'), JSON.stringify({ files: shared, fileTimeoutMs } satisfies Queue));
+  process.env[queueVariable] = folder;
+  const count = Math.min(workers, shared.length);
+  return {
+    files: [...files.filter((path) => !shared.includes(path)), ...Array<string>(count).fill(workerFile)],
+    remove: () => rmSync(folder, { recursive: true, force: true }),
+  };
+}

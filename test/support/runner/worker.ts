@@ -1,0 +1,32 @@
+/**
+ * Runs test files one after the other in one process, so that the sources are loaded once and not once for each file. Several
+ * workers share a queue: a folder in which each file is claimed by the creation of a folder.
+ *
+ * A file becomes a test with the file's name, and the tests of the file are its subtests. `after` and `before` of the file belong to it,
+ * so its servers stop before the next file begins.
+ */
+
+import { mkdirSync, readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { type Queue, queueVariable } from './queue.ts';
+
+const folder = process.env[queueVariable] as string;
+const { files, fileTimeoutMs } = JSON.parse(readFileSync(join(folder, 'queue.json'), 'utf8')) as Queue;
+
+for (const [index, file] of files.entries()) {
+  if (!claim(index)) continue;
+  await test(file, { timeout: fileTimeoutMs }, () => import(pathToFileURL(resolve(file)).href));
+}
+
+/** @returns false if another worker has the file */
+function claim(index: number): boolean {
+  try {
+    mkdirSync(join(folder, String(index)));
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw error;
+  }
+}
