@@ -1,7 +1,6 @@
 /** What ends with a login session: the grants of the server's own apps, and sign-ins that are in progress. */
 
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { changePassword } from '../../src/accounts/account.ts';
@@ -195,32 +194,6 @@ test('the console’s grant ends when its session expires', async () => {
   );
   await runHousekeeping(db);
   await assertEnded(before);
-});
-
-test('the upgrade keeps the console’s grants of live sessions, and ends those of none', async () => {
-  const account = await createTestAccount(server, { isAdmin: true });
-  const live = await consoleOf(account);
-  const lost = await mintAccessToken(server, { account, client: { id: consoleClientId }, scopes: ['admin'] });
-  const app = await createApp(server, { account });
-  // As before the migration.
-  await sql`alter table session_grants disable trigger user`.execute(db);
-  await sql`delete from session_grants`.execute(db);
-  await sql`alter table session_grants enable trigger user`.execute(db);
-  const name = readdirSync('migrations').find((each) => each.endsWith('_sessions.sql'));
-  const text = readFileSync(`migrations/${name}`, 'utf8');
-  const statements = text.slice(
-    text.indexOf('insert into session_grants'),
-    text.indexOf('create table disc'),
-  );
-  await sql.raw(statements).execute(db);
-  await until(
-    () => requester(server, lost.accessToken)('GET', '/admin/accounts'),
-    ({ status }) => status === 401,
-  );
-  assert.equal((await app.request('GET', '/api')).status, 200);
-  assert.equal((await live.refresh()).status, 200);
-  await signOut(live.browser);
-  await assertEnded(live);
 });
 
 test('the console gets no grant when its session ends while the request is in progress', async () => {
