@@ -336,10 +336,15 @@ test('an address names an app member only when it is verified and unique', async
   // The inviting account is shown without an address if the address is unverified.
   await owner.request('PUT', byAddress, { json: { role: 'developer' } });
   await sql`update app_invitations set invited_by = ${thief} where email = ${victim.email}`.execute(db);
+  // Only invitations of owners count.
+  const setRole = (role: string) =>
+    sql`update app_members set role = ${role} where account_id = ${thief}`.execute(db);
+  await setRole('owner');
   const invited = await createConsoleUser(server, { account: victim });
   const [received] = (await invited.request('GET', '/app-invitations')).body.items;
   assert.equal(received.invited_by.email, null);
   await owner.request('DELETE', byAddress);
+  await setRole('developer');
 
   await request('PATCH', `/accounts/${thief}`, { json: { email_verified: true } });
   const verified = await owner.request('GET', byAddress);
