@@ -32,7 +32,7 @@ import { startHousekeeping } from './housekeeping.ts';
 import { createInteractionSubmitter, type SubmitInteraction } from './interaction_binding.ts';
 import { Keyring } from './keyring.ts';
 import { createLoginSessions, type LoginSessions } from './login_session.ts';
-import { LogoutNotifier, useLogoutNotices } from './logout/notifier.ts';
+import { LogoutNotifier } from './logout/notifier.ts';
 import { mountProvider } from './mount.ts';
 import { openCertificateReader } from './mtls/mtls.ts';
 import { createSubjects, type SubjectOf } from './pairwise.ts';
@@ -107,9 +107,9 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
         keys,
         clients,
         verifier,
+        wakeLogouts: () => logouts.wake(),
       });
       logProtocol(provider, logger, audit);
-      useLogoutNotices(provider, db, () => logouts.wake());
     },
     onError: (error) => logger.error({ err: error }, 'cannot load the signing keys'),
   });

@@ -13,6 +13,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type KoaContextWithOIDC, Provider } from 'oidc-provider';
 import { digest, digestEquals, newSecret } from '../crypto/digest.ts';
+import { refuseLostRedirect } from './resumed_redirect.ts';
+import type { ModelStorage } from './storage/storage.ts';
 
 type Result = Parameters<Provider['interactionResult']>[2];
 
@@ -49,46 +51,47 @@ function cookieName(resultId: string, isSecure: boolean): string {
   return `${isSecure ? '__Host-' : ''}nuncio_result_${resultId.slice(0, nameLength)}`;
 }
 
-/** The part of oidc-provider's `Interaction` model that is used here. */
-interface ProviderInteraction {
-  /** The digest of the secret in the browser's cookie. */
-  result?: { resultId?: unknown };
-  destroy: () => Promise<void>;
+interface Submitted {
+  result?: object | undefined;
 }
 
 /** Whether the latest result came from a form submission. A redirect through the application's page does not count. */
-export function isUserAction(interaction: { result?: object | undefined } | undefined): boolean {
+export function isUserAction(interaction: Submitted | undefined): boolean {
   return (interaction?.result as { acted?: unknown } | undefined)?.acted === true;
 }
 
-/** Makes oidc-provider resume an interaction only in the browser that submitted its result. */
-export function useInteractionBinding({ Interaction }: Provider, baseUrl: string): void {
+/** Returns an interaction to a request that resumes it only in the browser that submitted its result. */
+export function bindInteractions(storage: ModelStorage, baseUrl: string): ModelStorage {
   const isSecure = baseUrl.startsWith('https:');
-  // oidc-provider's type omits the parameters of `find` and the stored members.
-  const model = Interaction as unknown as {
-    find: (uid: string, ...rest: unknown[]) => Promise<ProviderInteraction | undefined>;
-    prototype: ProviderInteraction;
+  return {
+    ...storage,
+    async find(uid) {
+      const interaction = await storage.find?.(uid);
+      const ctx = resumingContext();
+      if (!interaction || ctx === undefined) return interaction;
+      if (!wasSubmittedHere(ctx, interaction)) return undefined;
+      await refuseLostRedirect(ctx, interaction);
+      return interaction;
+    },
+    // The cookie is cleared only here: when a different account signs in, oidc-provider signs the previous one out and
+    // resumes again.
+    async destroy(uid) {
+      await storage.destroy?.(uid);
+      const ctx = resumingContext();
+      const resultId = resultIdOf(ctx?.oidc.entities.Interaction);
+      if (resultId === undefined) return;
+      const options = {
+        path: '/',
+        httpOnly: true,
+        sameSite: 'lax',
+        secure: isSecure,
+        signed: false,
+      } as const;
+      ctx?.cookies.set(cookieName(resultId, isSecure), null, options);
+    },
   };
-  const { find } = model;
-  const { destroy } = model.prototype;
 
-  model.find = async function (uid, ...rest) {
-    const interaction = await find.call(this, uid, ...rest);
-    const ctx = resumingContext();
-    return ctx === undefined || wasSubmittedHere(ctx, interaction) ? interaction : undefined;
-  };
-
-  // The cookie is cleared only here: when a different account signs in, oidc-provider signs the previous one out and
-  // resumes again.
-  model.prototype.destroy = async function () {
-    await destroy.call(this);
-    const resultId = resultIdOf(this);
-    if (resultId === undefined) return;
-    const options = { path: '/', httpOnly: true, sameSite: 'lax', secure: isSecure, signed: false } as const;
-    resumingContext()?.cookies.set(cookieName(resultId, isSecure), null, options);
-  };
-
-  function wasSubmittedHere(ctx: KoaContextWithOIDC, interaction: ProviderInteraction | undefined): boolean {
+  function wasSubmittedHere(ctx: KoaContextWithOIDC, interaction: Submitted): boolean {
     const resultId = resultIdOf(interaction);
     if (resultId === undefined) return false;
     const secret = ctx.cookies.get(cookieName(resultId, isSecure), { signed: false }) ?? '';
@@ -96,8 +99,9 @@ export function useInteractionBinding({ Interaction }: Provider, baseUrl: string
   }
 }
 
-function resultIdOf(interaction: ProviderInteraction | undefined): string | undefined {
-  const resultId = interaction?.result?.resultId;
+function resultIdOf(interaction: Submitted | undefined): string | undefined {
+  // The digest of the secret in the browser's cookie.
+  const { resultId } = (interaction?.result ?? {}) as { resultId?: unknown };
   return typeof resultId === 'string' && toDigest(resultId).length === 32 ? resultId : undefined;
 }
 

@@ -5,7 +5,6 @@
  */
 
 import { crc32 } from 'node:zlib';
-import type { Provider } from 'oidc-provider';
 import { newSecret } from '../crypto/digest.ts';
 
 /** Published in the metadata document (discovery.ts), where `nuncio/protect` learns it. */
@@ -29,21 +28,4 @@ function checksumOf(text: string): string {
   const bytes = Buffer.alloc(4);
   bytes.writeUInt32BE(crc32(text));
   return bytes.toString('base64url');
-}
-
-interface TokenModel {
-  format?: string;
-  generateTokenId(): string;
-}
-
-/** Gives oidc-provider's opaque access tokens this form. */
-export function useOpaqueTokens({ AccessToken, ClientCredentials }: Provider): void {
-  for (const { prototype } of [AccessToken, ClientCredentials] as unknown as { prototype: TokenModel }[]) {
-    const { generateTokenId } = prototype;
-    prototype.generateTokenId = function generate() {
-      // Also decides the format.
-      const id = generateTokenId.call(this);
-      return this.format === 'opaque' ? newOpaqueToken() : id;
-    };
-  }
 }

@@ -19,23 +19,20 @@ import { accountOfRequest, externalIdClaim } from './external_id_claim.ts';
 import { rotateRefreshToken } from './fapi2.ts';
 import { features, resourceIndicators } from './features.ts';
 import { requireReviewedApp, resolveGrant } from './grant_policy.ts';
-import { useInteractionBinding } from './interaction_binding.ts';
+import { bindInteractions } from './interaction_binding.ts';
 import { sessionSeconds } from './login_session.ts';
 import { mtlsAuthMethods } from './mtls/mtls.ts';
-import { useOpaqueTokens } from './opaque_token.ts';
 import { outgoingRequests } from './outgoing_requests.ts';
+import { createOverriddenProvider } from './overrides.ts';
 import { errorRenderer, styleForwardingForm } from './page_rendering.ts';
 import { pairwiseSubjects } from './pairwise.ts';
 import { registerPasswordGrant } from './password_grant.ts';
-import { epochOf, isRegisteredWithoutPkce, useClients } from './provider_client.ts';
+import { epochOf, isRegisteredWithoutPkce } from './provider_client.ts';
 import { ProviderKey } from './provider_key.ts';
 import type { ProviderOptions } from './provider_options.ts';
-import { useSessions } from './provider_session.ts';
-import { confirmSignedOutRedirect, providerClass } from './redirects.ts';
-import { createDocumentFinder } from './registration/metadata_document.ts';
+import { confirmSignedOutRedirect } from './redirects.ts';
 import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
-import { useResumedRedirects } from './resumed_redirect.ts';
-import { useScopePolicy } from './scope_policy.ts';
+import { filterRefreshScopes } from './scope_policy.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
 import { authorizationCodeStorage } from './storage/authorization_code.ts';
 import { runDeferredConsumption } from './storage/deferred_consumption.ts';
@@ -43,10 +40,9 @@ import { deviceCodeStorage } from './storage/device_code.ts';
 import { grantRevisionOf, grantStorage, savePendingGrant } from './storage/grant.ts';
 import { interactionStorage } from './storage/interaction.ts';
 import { pushedRequestStorage } from './storage/pushed_request.ts';
-import { refreshTokenStorage, refreshTokenValues } from './storage/refresh_token.ts';
+import { refreshTokenStorage } from './storage/refresh_token.ts';
 import { sessionStorage } from './storage/session.ts';
 import { type ModelStorage, toAdapter } from './storage/storage.ts';
-import { useProof } from './storage/used_proof.ts';
 
 /** Lifetimes in seconds. */
 const authorizationCodeSeconds = 60;
@@ -63,8 +59,6 @@ const asymmetricAlgorithms: ('RS256' | 'PS256' | 'ES256' | 'Ed25519' | 'EdDSA')[
   'Ed25519',
   'EdDSA',
 ];
-/** oidc-provider accepts DPoP proofs this far in the future, so used proofs are stored longer than it requests. */
-const proofAheadSeconds = 300;
 
 /** Builds oidc-provider. A rotation of the signing keys builds another one. */
 export function createProvider(options: ProviderOptions): Provider {
@@ -89,8 +83,7 @@ export function createProvider(options: ProviderOptions): Provider {
     extraTokenClaims: externalIdClaim(options),
     renderError: errorRenderer(options.pages),
   };
-  const PolicyProvider = providerClass(options);
-  const provider = new PolicyProvider(config.baseUrl, configuration);
+  const provider = createOverriddenProvider(options, configuration);
   // mount.ts sets host and protocol from the base URL alone.
   provider.proxy = true;
   useEndpointLimit(provider, options);
@@ -99,30 +92,26 @@ export function createProvider(options: ProviderOptions): Provider {
   provider.use(styleForwardingForm(options.pages));
   describeAssertionErrors(provider);
   provider.use(confirmSignedOutRedirect(options));
-  useClients(provider, clients, createDocumentFinder(provider, options), options.settings);
   useRegistration(provider, db, clients);
   if (options.settings.password) registerPasswordGrant(provider, options);
-  useScopePolicy(provider, options.scopes);
-  useSessions(provider);
-  useInteractionBinding(provider, config.baseUrl);
-  useResumedRedirects(provider);
   useErrorResponses(provider);
-  const newRefreshToken = refreshTokenValues(secret);
-  useOpaqueTokens(provider);
-  Object.assign(provider.RefreshToken.prototype, { generateTokenId: newRefreshToken });
-  provider.ReplayDetection.unique = (issuer, jti, expiresAt) =>
-    useProof(db, issuer, jti, expiresAt + proofAheadSeconds);
   return provider;
 }
 
-function createStorages({ db, verifier, config, clients }: ProviderOptions): Record<string, ModelStorage> {
+function createStorages({
+  db,
+  verifier,
+  config,
+  clients,
+  scopes,
+}: ProviderOptions): Record<string, ModelStorage> {
   return {
     ...registrationStorages(db, clients),
     Session: sessionStorage(db),
-    Interaction: interactionStorage(db),
+    Interaction: bindInteractions(interactionStorage(db), config.baseUrl),
     Grant: grantStorage(db),
     AuthorizationCode: authorizationCodeStorage(db),
-    RefreshToken: refreshTokenStorage(db),
+    RefreshToken: filterRefreshScopes(refreshTokenStorage(db), scopes),
     DeviceCode: deviceCodeStorage(db),
     PushedAuthorizationRequest: pushedRequestStorage(db),
     AccessToken: accessTokenStorage('AccessToken', db, verifier, config.baseUrl),

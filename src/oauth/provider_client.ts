@@ -1,16 +1,16 @@
 /**
- * Converts clients to oidc-provider's form (RFC 7591 metadata), and replaces oidc-provider's client lookup: clients come from
- * our cache, and secrets are compared by digest.
+ * Clients in oidc-provider's form (RFC 7591 metadata): their lookup, secrets and redirect URIs.
  */
 
 import { randomBytes } from 'node:crypto';
 import { errors, Provider } from 'oidc-provider';
 import type { Client } from '../clients/client.ts';
-import type { CachedClient, ClientCache } from '../clients/client_cache.ts';
+import type { CachedClient } from '../clients/client_cache.ts';
 import { matchesClientSecret } from '../clients/client_secret.ts';
 import { isFapi2Client } from '../clients/metadata.ts';
 import { isOwnClient } from '../clients/own_clients.ts';
 import { isAddressOfServer } from '../clients/redirect_uri.ts';
+import type { ProviderOptions } from './provider_options.ts';
 import type { OAuthSettings } from './settings.ts';
 
 type ProviderClient = InstanceType<Provider['Client']>;
@@ -55,17 +55,27 @@ export function rememberEpoch(client: object, epoch: string): void {
   epochs.set(client, epoch);
 }
 
-/** Replaces oidc-provider's client lookup, secret comparison and redirect URI check. */
-export function useClients(
-  provider: Provider,
-  clients: ClientCache,
-  findByDocument: (id: string, known: Client | undefined) => Promise<ProviderClient | 'stored' | undefined>,
-  settings: OAuthSettings,
-): void {
-  const known = new WeakMap<CachedClient, ProviderClient>();
-  const { Client } = provider;
+/**
+ * Finds a client by its document. `known` is the stored client, if there is one.
+ * @returns `stored` if `known` is newer than the document in this node's cache, so that every node uses the same version of
+ *   an app, the one that an administrator can verify
+ */
+export type FindByDocument = (
+  id: string,
+  known: Client | undefined,
+) => Promise<ProviderClient | 'stored' | undefined>;
 
-  Client.find = async (id: string) => {
+export type FindClient = (id: string) => Promise<ProviderClient | undefined>;
+
+/** @returns oidc-provider's `Client.find`, with the clients of our cache */
+export function createClientFinder(
+  { Client }: Provider,
+  { clients, settings }: Pick<ProviderOptions, 'clients' | 'settings'>,
+  findByDocument: FindByDocument,
+): FindClient {
+  const known = new WeakMap<CachedClient, ProviderClient>();
+
+  return async (id) => {
     if (typeof id !== 'string' || id === '') return undefined;
     const cached = await clients.findIncludingSuspended(id);
     if (cached?.client.state === 'suspended') return refuseSuspended();
@@ -88,44 +98,27 @@ export function useClients(
     }
     return client;
   };
+}
 
-  Client.prototype.compareClientSecret = function (presented: string) {
-    const cached = cachedClients.get(this);
-    return cached !== undefined && matchesClientSecret(cached.secrets, presented);
-  };
+/** Whether the presented secret is one of the client's. */
+export function isSecretOf(client: ProviderClient, presented: string): boolean {
+  const cached = cachedClients.get(client);
+  return cached !== undefined && matchesClientSecret(cached.secrets, presented);
+}
 
-  const grantTypeAllowed = Client.prototype.grantTypeAllowed;
-  Client.prototype.grantTypeAllowed = function (type: string) {
-    const isAllowed = grantTypeAllowed.call(this, type);
-    const oidc = Provider.ctx?.oidc;
-    const isRequested =
-      (oidc?.route === 'token' && oidc.params?.grant_type === type) || oidc?.route === 'device_authorization';
-    // RFC 6749 section 5.2. oidc-provider would respond with invalid_request.
-    if (!isAllowed && isRequested) {
-      throw new errors.UnauthorizedClient('requested grant type is not allowed for this client');
-    }
-    return isAllowed;
-  };
-
-  const responseTypeAllowed = Client.prototype.responseTypeAllowed;
-  Client.prototype.responseTypeAllowed = function (type) {
-    // RFC 6749 section 4.1.2.1, for the same reason.
-    if (responseTypeAllowed.call(this, type)) return true;
-    throw new errors.UnauthorizedClient('requested response_type is not allowed for this client');
-  };
-
-  // RFC 8252 section 7.3: a native app chooses the port of its loopback redirect at start. The server's own apps must use
-  // the server's port: on any other port, another program on the machine would receive their codes.
-  Client.prototype.redirectUriAllowed = function (uri: string) {
-    const registered = this.redirectUris ?? [];
-    const isExact = registered.includes(uri);
-    if (isOwnClient(this.clientId)) return isExact;
-    // No app may choose a port that leads to this server's pages. Only the operator may register such a URI.
-    if (isAddressOfServer(uri, provider.issuer)) {
-      return isExact && cachedClients.get(this)?.client.origin === 'operator';
-    }
-    return isRedirectUriAllowed(registered, uri);
-  };
+/**
+ * RFC 8252 section 7.3: a native app chooses the port of its loopback redirect at start. The server's own apps must use
+ * the server's port: on any other port, another program on the machine would receive their codes.
+ */
+export function isRedirectOf(client: ProviderClient, uri: string, issuer: string): boolean {
+  const registered = client.redirectUris ?? [];
+  const isExact = registered.includes(uri);
+  if (isOwnClient(client.clientId)) return isExact;
+  // No app may choose a port that leads to this server's pages. Only the operator may register such a URI.
+  if (isAddressOfServer(uri, issuer)) {
+    return isExact && cachedClients.get(client)?.client.origin === 'operator';
+  }
+  return isRedirectUriAllowed(registered, uri);
 }
 
 /** The error code is that of an unknown client; only the page distinguishes the two. */

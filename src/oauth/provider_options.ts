@@ -75,4 +75,6 @@ export interface ProviderOptions {
   /** Fetches documents and keys that clients host. */
   fetch: GuardedFetch;
   readCertificate: CertificateReader;
+  /** Called when logout notices are stored. */
+  wakeLogouts: () => void;
 }

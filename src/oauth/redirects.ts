@@ -4,28 +4,28 @@
  * after they acted on one of our pages in the same transaction (RFC 9700 section 4.11.2). Otherwise they get a page with
  * a link.
  */
-import { type KoaContextWithOIDC, Provider } from 'oidc-provider';
+import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
 import type { ClientCache } from '../clients/client_cache.ts';
 import { isUserAction } from './interaction_binding.ts';
 import type { ProviderOptions, ProviderPages } from './provider_options.ts';
 
 type Options = Pick<ProviderOptions, 'clients' | 'pages'>;
-type ResponseMode = Parameters<Provider['registerResponseMode']>[1];
+export type ResponseMode = Parameters<Provider['registerResponseMode']>[1];
 type Payload = Parameters<ResponseMode>[2];
 
-/** oidc-provider class with overridden response modes, through which it sends every response to a `redirect_uri`. */
-export function providerClass({ clients, pages }: Options): typeof Provider {
-  return class extends Provider {
-    override registerResponseMode(name: string, handler: ResponseMode): void {
-      super.registerResponseMode(name, async (ctx, redirectUri, payload) => {
-        const isUnprompted = 'error' in payload && !hasUserActed(ctx);
-        if (isUnprompted && !(await isOperatorMade(clients, ctx.oidc.client?.clientId))) {
-          return showError(ctx, { pages, isForm: name === 'form_post', handler, redirectUri, payload });
-        }
-        await handler(ctx, redirectUri, payload);
-        if (ctx.status === 303) ctx.status = 302;
-      });
+/** Wraps a response mode, through which oidc-provider sends every response to a `redirect_uri`. */
+export function createResponseMode(
+  name: string,
+  handler: ResponseMode,
+  { clients, pages }: Options,
+): ResponseMode {
+  return async (ctx, redirectUri, payload) => {
+    const isUnprompted = 'error' in payload && !hasUserActed(ctx);
+    if (isUnprompted && !(await isOperatorMade(clients, ctx.oidc.client?.clientId))) {
+      return showError(ctx, { pages, isForm: name === 'form_post', handler, redirectUri, payload });
     }
+    await handler(ctx, redirectUri, payload);
+    if (ctx.status === 303) ctx.status = 302;
   };
 }
 

@@ -20,6 +20,7 @@ import type { Client } from '../clients/client.ts';
 import type { CachedClient } from '../clients/client_cache.ts';
 import { consoleClientId } from '../clients/own_clients.ts';
 import { adminScope, openidScopes, type ScopeCatalogue } from '../grants/scopes.ts';
+import type { ModelStorage } from './storage/storage.ts';
 
 const openid = new Set(openidScopes.map((scope) => scope.name));
 /** Grant types without a user who signs in on a page. */
@@ -69,26 +70,22 @@ function isChecked(name: string, client: Client, catalogue: ScopeCatalogue, isSi
   return isSignIn && (name === 'openid' || client.scopes.includes(name));
 }
 
-type ProviderRefreshToken = InstanceType<Provider['RefreshToken']>;
-type Find = (value: string, options?: object) => Promise<ProviderRefreshToken | undefined>;
-
 /** Removes ignorable scopes from a refresh request before oidc-provider compares the request with the grant. */
-export function useScopePolicy(provider: Provider, catalogue: ScopeCatalogue): void {
-  const { RefreshToken } = provider;
-  // oidc-provider's type does not declare the result of `find`.
-  const originalFind = RefreshToken.find.bind(RefreshToken) as Find;
-  const find: Find = async (value, options) => {
-    const token = await originalFind(value, options);
-    const params = Provider.ctx?.oidc.params;
-    if (token === undefined || params?.grant_type !== 'refresh_token' || !params.scope) return token;
-    const granted = token.scopes;
-    const remaining = String(params.scope)
-      .split(' ')
-      .filter((name) => catalogue.has(name) || granted.has(name));
-    if (remaining.length > 0) params.scope = remaining.join(' ');
-    return token;
+export function filterRefreshScopes(storage: ModelStorage, catalogue: ScopeCatalogue): ModelStorage {
+  return {
+    ...storage,
+    async find(value) {
+      const token = await storage.find?.(value);
+      const params = Provider.ctx?.oidc.params;
+      if (!token || params?.grant_type !== 'refresh_token' || !params.scope) return token;
+      const granted = new Set(token.scope?.split(' '));
+      const remaining = String(params.scope)
+        .split(' ')
+        .filter((name) => catalogue.has(name) || granted.has(name));
+      if (remaining.length > 0) params.scope = remaining.join(' ');
+      return token;
+    },
   };
-  Object.assign(RefreshToken, { find });
 }
 
 /**

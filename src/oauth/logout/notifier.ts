@@ -105,7 +105,11 @@ export class LogoutNotifier {
   }
 }
 
-type SendLogout = (this: ProviderClient, accountId: string, sessionId: string | undefined) => Promise<void>;
+export type SendLogout = (
+  this: ProviderClient,
+  accountId: string,
+  sessionId: string | undefined,
+) => Promise<void>;
 
 /** oidc-provider's original `backchannelLogout`, by client class. */
 const senders = new WeakMap<object, SendLogout>();
@@ -115,12 +119,15 @@ async function sendLogout(client: ProviderClient, notice: LogoutNotice): Promise
   await send?.call(client, notice.accountId, notice.sessionId ?? undefined);
 }
 
-/** Makes oidc-provider store a notice instead of sending the logout token itself. */
-export function useLogoutNotices(provider: Provider, db: Database, wake: () => void): void {
-  const { Client } = provider;
-  const prototype = Client.prototype as ProviderClient & { backchannelLogout: SendLogout };
-  senders.set(Client, prototype.backchannelLogout);
-  prototype.backchannelLogout = async function (accountId, sessionId) {
+/** @returns oidc-provider's `backchannelLogout`, which stores a notice instead of sending the logout token itself */
+export function recordLogout(
+  { Client }: Provider,
+  original: SendLogout,
+  db: Database,
+  wake: () => void,
+): SendLogout {
+  senders.set(Client, original);
+  return async function (accountId, sessionId) {
     await addLogoutNotice(db, { clientId: this.clientId, accountId, sessionId: sessionId ?? null });
     wake();
   };

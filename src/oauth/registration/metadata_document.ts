@@ -9,7 +9,7 @@ import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
 import { addressCounters, countGuessInTurn } from '../../accounts/throttle.ts';
 import type { Client } from '../../clients/client.ts';
 import { type SelfDescription, saveDocumentClient } from '../../clients/self_registered.ts';
-import { rememberEpoch } from '../provider_client.ts';
+import { type FindByDocument, type FindClient, rememberEpoch } from '../provider_client.ts';
 import type { ProviderOptions } from '../provider_options.ts';
 import { toSelfDescription } from './client_storage.ts';
 import {
@@ -105,25 +105,14 @@ function sentResponseTypes({ response_types }: Metadata): Metadata {
   return isDeepStrictEqual(response_types, ['code']) ? {} : { response_types };
 }
 
-/**
- * Finds a client by its document. `known` is the stored client, if there is one.
- * @returns `stored` if `known` is newer than the document in this node's cache, so that every node uses the same version of
- *   an app, the one that an administrator can verify
- */
-export type FindByDocument = (
-  id: string,
-  known: Client | undefined,
-) => Promise<ProviderClient | 'stored' | undefined>;
-
-/** Must be called before `Client.find` of oidc-provider is replaced. */
-export function createDocumentFinder(provider: Provider, options: ProviderOptions): FindByDocument {
+/** @param find oidc-provider's own `Client.find`, which fetches documents */
+export function createDocumentFinder(find: FindClient, options: ProviderOptions): FindByDocument {
   const { db, clients, scopes, settings } = options;
-  const originalFind = provider.Client.find.bind(provider.Client);
 
   return async (id, known) => {
     if (!settings.clientMetadataDocuments || !isDocumentUrl(id)) return undefined;
     try {
-      const client = await originalFind(id);
+      const client = await find(id);
       if (client === undefined) return undefined;
       requirePolicy(client);
       // A document from oidc-provider's cache is not stored: another node may have stored a newer one.
