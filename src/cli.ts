@@ -2,8 +2,8 @@
  * The command line: finds the command, parses its options and runs it. Exit codes: 0 success, 1 failure, 2 usage error.
  */
 
-import { parseArgs } from 'node:util';
-import { type Command, type CommandInput, UsageError } from './commands/command.ts';
+import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
+import { type Command, type CommandInput, type Option, UsageError } from './commands/command.ts';
 import { type CommandEntry, commands } from './commands/commands.ts';
 import { explainFailure } from './commands/failure.ts';
 import { type Config, loadConfig } from './config/config.ts';
@@ -71,17 +71,28 @@ function parse(command: Command, words: string[]) {
   try {
     return parseArgs({
       args: words,
-      options: {
-        ...command.options,
-        ...(isServer(command) ? {} : { init: { type: 'boolean' as const } }),
-        help: { type: 'boolean', short: 'h' },
-      },
+      options: { ...parserOptions(optionsOf(command)), help: { type: 'boolean', short: 'h' } },
       allowPositionals: true,
       strict: true,
     });
   } catch (error) {
     throw new UsageError((error as Error).message);
   }
+}
+
+function parserOptions(options: readonly Option[]): ParseArgsOptionsConfig {
+  const entries = options.map(([option, _meaning, repeats]) => {
+    const [name = '', value] = option.slice(2).split(' ');
+    const type = value === undefined ? 'boolean' : 'string';
+    return [name, { type, multiple: repeats !== undefined }] as const;
+  });
+  return Object.fromEntries(entries);
+}
+
+/** The options of a command, with that of every command that is not a server: only servers create what is missing unasked. */
+function optionsOf({ mode, options = [] }: Command): readonly Option[] {
+  const isServer = mode === 'dev' || mode === 'start';
+  return isServer ? options : [...options, ['--init', 'create the database if there is none']];
 }
 
 /** Reports an unknown command. The first word of a group of commands lists the group. */
@@ -118,11 +129,6 @@ function report(error: unknown, config?: Config): number {
   return exitFailed;
 }
 
-/** Only the servers create what is missing without being asked. */
-function isServer({ mode }: Command): boolean {
-  return mode === 'dev' || mode === 'start';
-}
-
 function overview(): string {
   return [
     'usage: nuncio <command> [options]',
@@ -140,8 +146,7 @@ function rowsOf(entries: readonly CommandEntry[]): string[] {
 
 function help({ name, summary }: CommandEntry, command: Command): string {
   const words = [name, ...(command.positionals ?? [])].join(' ');
-  const init = ['--init', 'create the database if there is none'] as const;
-  const rows = [...command.help, ...(isServer(command) ? [] : [init]), ['--help', 'show this help'] as const];
+  const rows: readonly Option[] = [...optionsOf(command), ['--help', 'show this help']];
   const width = Math.max(...rows.map(([option]) => option.length));
   return [
     `usage: nuncio ${words} [options]`,

@@ -11,14 +11,7 @@ const limitDefault = 50;
 const limitMax = 10_000;
 
 export const audit: Command = {
-  options: {
-    client: { type: 'string' },
-    account: { type: 'string' },
-    kind: { type: 'string' },
-    limit: { type: 'string' },
-    json: { type: 'boolean' },
-  },
-  help: [
+  options: [
     ['--client ID', 'only entries of one app'],
     ['--account ID', 'only entries of one user, by id or e-mail address'],
     ['--kind KIND', 'only kinds with this prefix, for example grant or grant.withdrawn'],

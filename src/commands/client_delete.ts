@@ -7,8 +7,6 @@ import { type Command, CommandError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const clientDelete: Command = {
-  options: {},
-  help: [],
   positionals: ['ID'],
   async run({ positionals }, { config, print }) {
     const id = positionals[0] as string;

@@ -6,13 +6,7 @@ import { type Command, textOption, UsageError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const clientInvite: Command = {
-  options: {
-    note: { type: 'string' },
-    uses: { type: 'string' },
-    expires: { type: 'string' },
-    json: { type: 'boolean' },
-  },
-  help: [
+  options: [
     ['--note TEXT', 'description of the recipient'],
     ['--uses N', 'number of apps that the token can register (default 1)'],
     ['--expires DURATION', 'lifetime of the token, for example 12h (default 7d)'],

@@ -10,8 +10,7 @@ import { withDatabase } from './storage.ts';
 const overlapSecondsMax = 30 * 86_400;
 
 export const clientRotateSecret: Command = {
-  options: { overlap: { type: 'string' }, json: { type: 'boolean' } },
-  help: [
+  options: [
     ['--overlap TIME', 'how long the previous secret stays valid, for example 0s or 7d (default 24h)'],
     ['--json', 'print JSON'],
   ],

@@ -3,7 +3,6 @@
  * errors to exit codes.
  */
 
-import type { ParseArgsOptionsConfig } from 'node:util';
 import type { Config, Mode } from '../config/config.ts';
 
 /** Option values as `parseArgs` returns them. */
@@ -21,11 +20,12 @@ export interface CommandContext {
   print: (line: string) => void;
 }
 
+/** An option as help shows it. One that names a value takes a string: `['--email E', 'e-mail address']`. */
+export type Option = readonly [option: string, meaning: string, repeats?: 'repeatable'];
+
 export interface Command {
-  /** Options, without `help`, which every command has. */
-  options: ParseArgsOptionsConfig;
-  /** Descriptions of the options in display order: `['--email E', 'e-mail address']`. */
-  help: readonly (readonly [option: string, meaning: string])[];
+  /** Options in display order, without `--help`, which every command has. */
+  options?: readonly Option[];
   /** Names of the required arguments. */
   positionals?: readonly string[];
   /** How settings are validated. Default: `command`. */

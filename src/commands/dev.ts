@@ -13,8 +13,6 @@ import { createTour, nextSteps } from './tour.ts';
 
 export const dev: Command = {
   mode: 'dev',
-  options: {},
-  help: [],
   async run(_input, { config, print }) {
     const stream = pretty({
       colorize: process.stdout.isTTY,

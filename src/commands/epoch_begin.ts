@@ -6,8 +6,6 @@ import { type Command, CommandError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const epochBegin: Command = {
-  options: {},
-  help: [],
   async run(_given, { config, print }) {
     const number = await withDatabase(config, async (db) => {
       const { rows } = await sql<{ host: string }>`

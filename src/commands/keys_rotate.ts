@@ -6,8 +6,7 @@ import { type Command, CommandError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const keysRotate: Command = {
-  options: { json: { type: 'boolean' } },
-  help: [['--json', 'print JSON']],
+  options: [['--json', 'print JSON']],
   async run({ values }, { config, print }) {
     // Required here: with a generated secret, no server could open the new keys.
     if (config.databaseUrl !== null && config.secret === null) {

@@ -8,8 +8,6 @@ import { loadCommandPlatform } from './command_platform.ts';
 import { openStorage } from './storage.ts';
 
 export const migrateCommand: Command = {
-  options: {},
-  help: [],
   async run(_input, { config, print }) {
     const platform = await loadCommandPlatform(config);
     const storage = await openStorage(config, 'command');

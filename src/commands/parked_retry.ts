@@ -5,8 +5,7 @@ import { type Command, CommandError, textOption } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const parkedRetry: Command = {
-  options: { position: { type: 'string' } },
-  help: [['--position N', 'one event, by its position in `parked list`; default all']],
+  options: [['--position N', 'one event, by its position in `parked list`; default all']],
   async run({ values }, { config, print }) {
     const position = textOption(values, 'position') ?? null;
     if (position !== null && !isPosition(position)) {

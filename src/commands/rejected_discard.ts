@@ -6,8 +6,7 @@ import { type Command, CommandError, textOption } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const rejectedDiscard: Command = {
-  options: { id: { type: 'string' } },
-  help: [['--id ID', 'the event, by its id in `rejected list`']],
+  options: [['--id ID', 'the event, by its id in `rejected list`']],
   async run({ values }, { config, print }) {
     const id = textOption(values, 'id');
     if (id === undefined || !isId(id)) throw new CommandError('--id must be an id from `rejected list`');

@@ -14,8 +14,7 @@ import { withDatabase } from './storage.ts';
 const pageSize = 100;
 
 export const rejectedRetry: Command = {
-  options: { id: { type: 'string' }, body: { type: 'string' } },
-  help: [
+  options: [
     ['--id ID', 'one event, by its id in `rejected list`; default all'],
     ['--body JSON', 'corrected body of that event'],
   ],

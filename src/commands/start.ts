@@ -7,8 +7,7 @@ import { serve } from './serve.ts';
 
 export const start: Command = {
   mode: 'start',
-  options: { 'no-migrate': { type: 'boolean' } },
-  help: [['--no-migrate', 'do not migrate the schema; fail if it is not up to date']],
+  options: [['--no-migrate', 'do not migrate the schema; fail if it is not up to date']],
   async run({ values }, { config }) {
     const logger = pino({ level: config.logLevel, base: null }, openLogDestination(1));
     await serve({

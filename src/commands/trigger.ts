@@ -11,8 +11,7 @@ import { demoUser } from './demo_data.ts';
 import { withDatabase } from './storage.ts';
 
 export const trigger: Command = {
-  options: { account: { type: 'string' }, body: { type: 'string' }, json: { type: 'boolean' } },
-  help: [
+  options: [
     [
       '--account ID',
       `account of the event, by id or e-mail address; default ${demoUser.email}, if it exists`,

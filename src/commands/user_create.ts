@@ -13,17 +13,7 @@ import { passwordHelp, readPassword } from './password_option.ts';
 import { withDatabase } from './storage.ts';
 
 export const userCreate: Command = {
-  options: {
-    email: { type: 'string' },
-    'external-id': { type: 'string' },
-    'email-verified': { type: 'boolean' },
-    password: { type: 'string' },
-    'no-password': { type: 'boolean' },
-    name: { type: 'string' },
-    admin: { type: 'boolean' },
-    json: { type: 'boolean' },
-  },
-  help: [
+  options: [
     ['--email E', 'e-mail address to sign in with'],
     [
       '--external-id X',

@@ -5,8 +5,6 @@ import { type Command, CommandError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
 export const userEnable: Command = {
-  options: {},
-  help: [],
   positionals: ['USER'],
   async run({ positionals }, { config, print }) {
     const user = positionals[0] as string;

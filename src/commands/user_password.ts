@@ -20,13 +20,7 @@ import { passwordHelp, readPassword } from './password_option.ts';
 import { withDatabase } from './storage.ts';
 
 export const userPassword: Command = {
-  options: {
-    password: { type: 'string' },
-    'keep-identities': { type: 'boolean' },
-    'keep-subscriptions': { type: 'boolean' },
-    json: { type: 'boolean' },
-  },
-  help: [
+  options: [
     passwordHelp,
     [
       '--keep-identities',
