@@ -72,27 +72,11 @@ export async function findLoginRequest(
   id: string,
 ): Promise<LoginRequest | undefined> {
   if (!secretFormat.test(id)) return undefined;
-  const { rows } = await sql<{
-    client_id: string | null;
-    interaction_uid: string | null;
-    parameters: LoginParameters;
-    created_at: Date;
-    expires_at: Date;
-    is_answered: boolean;
-  }>`
-    select client_id, interaction_uid, parameters, created_at, expires_at, answered_at is not null as is_answered
+  const { rows } = await sql<LoginRequest>`
+    select client_id as "clientId", interaction_uid as "interactionUid", parameters, created_at as "createdAt",
+      expires_at as "expiresAt", answered_at is not null as "isAnswered"
     from login_requests where digest = ${digest(id)} and expires_at > now()`.execute(db);
-  const row = rows[0];
-  return (
-    row && {
-      clientId: row.client_id,
-      interactionUid: row.interaction_uid,
-      parameters: row.parameters,
-      createdAt: row.created_at,
-      expiresAt: row.expires_at,
-      isAnswered: row.is_answered,
-    }
-  );
+  return rows[0];
 }
 
 /** The application's result: how the user signed in, or the error. */

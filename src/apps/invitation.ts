@@ -34,14 +34,9 @@ export interface ReceivedInvitation extends Invitation {
 /** Lifetime of an invitation in days. */
 export const invitationDays = 14;
 
-interface InvitationRow {
-  id: string;
-  client_id: string;
-  email: string;
-  role: Role;
-  created_at: Date;
-  expires_at: Date;
-}
+const columns = sql.raw(
+  `i.id, i.client_id as "clientId", i.email, i.role, i.created_at as "createdAt", i.expires_at as "expiresAt"`,
+);
 
 /** Whether an invitation of `app_invitations i` counts. Machine clients of the operator invite without an account. */
 const isLive = sql`
@@ -53,10 +48,10 @@ const isLive = sql`
 
 /** The live invitations of an app. */
 export async function listInvitations(db: Database | Transaction, clientId: string): Promise<Invitation[]> {
-  const { rows } = await sql<InvitationRow>`
-    select * from app_invitations i where i.client_id = ${clientId} and ${isLive}
-    order by created_at, id limit ${membersMax}`.execute(db);
-  return rows.map(toInvitation);
+  const { rows } = await sql<Invitation>`
+    select ${columns} from app_invitations i where i.client_id = ${clientId} and ${isLive}
+    order by i.created_at, i.id limit ${membersMax}`.execute(db);
+  return rows;
 }
 
 export async function findInvitation(
@@ -64,10 +59,10 @@ export async function findInvitation(
   clientId: string,
   email: string,
 ): Promise<Invitation | undefined> {
-  const { rows } = await sql<InvitationRow>`
-    select * from app_invitations i
+  const { rows } = await sql<Invitation>`
+    select ${columns} from app_invitations i
     where i.client_id = ${clientId} and i.email = ${email} and ${isLive}`.execute(db);
-  return rows[0] && toInvitation(rows[0]);
+  return rows[0];
 }
 
 /** @returns undefined if the app has the maximum number of members and invitations */
@@ -80,17 +75,17 @@ export async function invite(
 ): Promise<Invitation | undefined> {
   await lockApp(tx, clientId);
   await sql`delete from app_invitations i where i.client_id = ${clientId} and not (${isLive})`.execute(tx);
-  const { rows } = await sql<InvitationRow>`
-    insert into app_invitations (id, client_id, email, role, invited_by, expires_at)
+  const { rows } = await sql<Invitation>`
+    insert into app_invitations as i (id, client_id, email, role, invited_by, expires_at)
     select ${newId()}, ${clientId}, ${email}, ${role}, ${invitedBy}::uuid, now() + make_interval(days => ${invitationDays})
     where (select count(*) from app_members where client_id = ${clientId})
       + (select count(*) from app_invitations where client_id = ${clientId} and email <> ${email}) < ${membersMax}::int
     on conflict (client_id, email) do update set
       role = excluded.role, invited_by = excluded.invited_by, expires_at = excluded.expires_at
-    returning *`.execute(tx);
+    returning ${columns}`.execute(tx);
   if (rows[0] === undefined) return undefined;
   await recordEntry(tx, { kind: 'app.member_invited', clientId, details: { email, role } });
-  return toInvitation(rows[0]);
+  return rows[0];
 }
 
 /** @returns false if there is no such invitation */
@@ -112,16 +107,10 @@ export async function listReceivedInvitations(
   after: string | null,
   id: string | null = null,
 ): Promise<ReceivedInvitation[]> {
-  const { rows } = await sql<
-    InvitationRow & {
-      client_name: string;
-      logo_uri: string | null;
-      inviter_name: string | null;
-      inviter_email: string | null;
-    }
-  >`
-    select i.*, c.name as client_name, c.metadata ->> 'logo_uri' as logo_uri,
-      b.name as inviter_name, case when ${ownsAddress('b')} then b.email end as inviter_email
+  const { rows } = await sql<ReceivedInvitation>`
+    select ${columns}, jsonb_build_object('name', c.name, 'logoUri', c.metadata ->> 'logo_uri') as app,
+      case when b.id is not null then jsonb_build_object(
+        'name', b.name, 'email', case when ${ownsAddress('b')} then b.email end) end as "invitedBy"
     from accounts a
     join app_invitations i on i.email = a.email and ${ownsAddress('a')} and ${isLive}
     join clients c on c.id = i.client_id
@@ -129,11 +118,7 @@ export async function listReceivedInvitations(
     where a.id = ${accountId} and (${after}::uuid is null or i.id > ${after}::uuid)
       and (${id}::uuid is null or i.id = ${id}::uuid)
     order by i.id limit ${limit}`.execute(db);
-  return rows.map((row) => ({
-    ...toInvitation(row),
-    app: { name: row.client_name, logoUri: row.logo_uri },
-    invitedBy: row.inviter_name === null ? null : { name: row.inviter_name, email: row.inviter_email },
-  }));
+  return rows;
 }
 
 /** Deletes the invitations of an account that is deleted: without it, nobody could tell whose they were. */
@@ -170,21 +155,10 @@ async function deleteReceivedInvitation(
     select client_id from app_invitations where id = ${id}`.execute(tx);
   if (found[0] === undefined) return undefined;
   await lockApp(tx, found[0].client_id);
-  const { rows } = await sql<InvitationRow>`
+  const { rows } = await sql<Invitation>`
     delete from app_invitations i
     where i.id = ${id} and ${isLive}
       and i.email = (select a.email from accounts a where a.id = ${accountId} and a.disabled_at is null and ${ownsAddress('a')})
-    returning *`.execute(tx);
-  return rows[0] && toInvitation(rows[0]);
-}
-
-function toInvitation(row: InvitationRow): Invitation {
-  return {
-    id: row.id,
-    clientId: row.client_id,
-    email: row.email,
-    role: row.role,
-    createdAt: row.created_at,
-    expiresAt: row.expires_at,
-  };
+    returning ${columns}`.execute(tx);
+  return rows[0];
 }

@@ -24,24 +24,17 @@ export interface Member {
 /** Maximum number of members and invitations of one app, together. */
 export const membersMax = 100;
 
-interface MemberRow {
-  account_id: string;
-  name: string;
-  email: string | null;
-  role: Role;
-  created_at: Date;
-}
-
 const selected = sql`
-  select m.account_id, a.name, case when ${ownsAddress('a')} then a.email end as email, m.role, m.created_at
+  select m.account_id as "accountId", a.name, case when ${ownsAddress('a')} then a.email end as email, m.role,
+    m.created_at as "createdAt"
   from app_members m join accounts a on a.id = m.account_id`;
 
 export async function listMembers(db: Database | Transaction, clientId: string): Promise<Member[]> {
-  const { rows } = await sql<MemberRow>`
+  const { rows } = await sql<Member>`
     ${selected} where m.client_id = ${clientId} order by m.created_at, m.account_id limit ${membersMax}`.execute(
     db,
   );
-  return rows.map(toMember);
+  return rows;
 }
 
 /**
@@ -57,14 +50,14 @@ export async function findMember(
     'id' in account
       ? sql`m.account_id = ${account.id}`
       : sql`a.email = ${account.email} and ${ownsAddress('a')}`;
-  const { rows } = await sql<MemberRow>`
+  const { rows } = await sql<Member>`
     ${selected} where m.client_id = ${clientId} and ${condition} limit 2`.execute(db);
   if (rows.length > 1) {
     throw new Problem(409, 'Several members have this address. Use the account id instead.', {
       code: 'ambiguous-address',
     });
   }
-  return rows[0] && toMember(rows[0]);
+  return rows[0];
 }
 
 export async function addMember(
@@ -121,14 +114,4 @@ async function isLastOwner(tx: Transaction, clientId: string, accountId: string)
   const own = rows.find((owner) => owner.account_id === accountId);
   if (own === undefined) return false;
   return !rows.some((owner) => owner !== own && (!owner.is_disabled || own.is_disabled));
-}
-
-function toMember(row: MemberRow): Member {
-  return {
-    accountId: row.account_id,
-    name: row.name,
-    email: row.email,
-    role: row.role,
-    createdAt: row.created_at,
-  };
 }

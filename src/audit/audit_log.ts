@@ -117,16 +117,9 @@ export async function readAuditLog(
     limit: number;
   },
 ): Promise<AuditRow[]> {
-  const { rows } = await sql<{
-    at: Date;
-    kind: string;
-    account_id: string | null;
-    client_id: string | null;
-    grant_id: string | null;
-    details: Record<string, unknown>;
-    email: string | null;
-  }>`
-    select e.at, e.kind, e.account_id, e.client_id, e.grant_id, e.details, a.email
+  const { rows } = await sql<AuditRow>`
+    select e.at, e.kind, e.account_id as "accountId", e.client_id as "clientId", e.grant_id as "grantId",
+      e.details, a.email
     from audit_entries e
     left join accounts a on a.id = e.account_id
     where (${filter.clientId ?? null}::text is null or e.client_id = ${filter.clientId ?? null})
@@ -135,13 +128,5 @@ export async function readAuditLog(
       and (${filter.kind ?? null}::text is null or starts_with(e.kind, ${filter.kind ?? null}))
     order by e.id desc
     limit ${filter.limit}`.execute(db);
-  return rows.reverse().map((row) => ({
-    at: row.at,
-    kind: row.kind,
-    accountId: row.account_id,
-    clientId: row.client_id,
-    grantId: row.grant_id,
-    details: row.details,
-    email: row.email,
-  }));
+  return rows.reverse();
 }

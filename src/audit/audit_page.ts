@@ -30,32 +30,13 @@ export async function readAuditPage(
     of.until === null
       ? sql``
       : sql`and e.id < (select audit_entry_at(${of.until}::timestamptz + interval '1 minute'))`;
-  const { rows } = await sql<{
-    id: string;
-    at: Date;
-    kind: string;
-    actor: string | null;
-    account_id: string | null;
-    client_id: string | null;
-    grant_id: string | null;
-    details: Record<string, unknown>;
-    email: string | null;
-  }>`
-    select e.id, e.at, e.kind, e.actor, e.account_id, e.client_id, e.grant_id, e.details, a.email
+  const { rows } = await sql<AuditPageRow>`
+    select e.id, e.at, e.kind, e.actor, e.account_id as "accountId", e.client_id as "clientId", e.grant_id as "grantId",
+      e.details, a.email
     from (
       select * from audit_entries e where true ${indexed} ${next} ${before} order by e.id desc limit ${count}
     ) as e
     left join accounts a on a.id = e.account_id
     order by e.id desc`.execute(db);
-  return rows.map((row) => ({
-    id: row.id,
-    at: row.at,
-    kind: row.kind,
-    actor: row.actor,
-    accountId: row.account_id,
-    clientId: row.client_id,
-    grantId: row.grant_id,
-    details: row.details,
-    email: row.email,
-  }));
+  return rows;
 }

@@ -60,20 +60,10 @@ async function limitRejected(tx: Database | Transaction): Promise<void> {
     where is_blocked <> kept.is_full`.execute(tx);
 }
 
-interface RejectedRow {
-  id: string;
-  account: string;
-  event_id: string;
-  is_chosen: boolean;
-  kind: string;
-  body: string;
-  reason: string;
-  errors: ValidationError[];
-  published_at: Date;
-  rejected_at: Date;
-}
-
-const columns = sql`id, account, event_id, is_chosen, kind, body, reason, errors, published_at, rejected_at`;
+const columns = sql.raw(
+  `id, account, event_id as "eventId", is_chosen as "isChosen", kind, body, reason, errors,
+    published_at as "publishedAt", rejected_at as "rejectedAt"`,
+);
 
 /** Lists the newest first. @param after the last id of the previous page */
 export async function listRejected(
@@ -82,25 +72,25 @@ export async function listRejected(
   after: string | null = null,
 ): Promise<RejectedEvent[]> {
   const next = after === null ? sql`` : sql`where id < ${after}`;
-  const { rows } = await sql<RejectedRow>`
+  const { rows } = await sql<RejectedEvent>`
     select ${columns} from rejected_events ${next} order by id desc limit ${limit}`.execute(db);
-  return rows.map(toRejected);
+  return rows;
 }
 
 export async function findRejected(db: Database, id: string): Promise<RejectedEvent | undefined> {
-  const { rows } = await sql<RejectedRow>`select ${columns} from rejected_events where id = ${id}`.execute(
+  const { rows } = await sql<RejectedEvent>`select ${columns} from rejected_events where id = ${id}`.execute(
     db,
   );
-  return rows[0] && toRejected(rows[0]);
+  return rows[0];
 }
 
 /** Deletes a rejected event, and unblocks publishers if the limit allows. @returns undefined if there is no such event */
 export async function takeRejected(tx: Transaction, id: string): Promise<RejectedEvent | undefined> {
-  const { rows } = await sql<RejectedRow>`
+  const { rows } = await sql<RejectedEvent>`
     delete from rejected_events where id = ${id} returning ${columns}`.execute(tx);
   if (rows[0] === undefined) return undefined;
   await limitRejected(tx);
-  return toRejected(rows[0]);
+  return rows[0];
 }
 
 export async function countRejected(db: Database): Promise<number> {
@@ -108,19 +98,4 @@ export async function countRejected(db: Database): Promise<number> {
     db,
   );
   return rows[0]?.count ?? 0;
-}
-
-function toRejected(row: RejectedRow): RejectedEvent {
-  return {
-    id: row.id,
-    account: row.account,
-    eventId: row.event_id,
-    isChosen: row.is_chosen,
-    kind: row.kind,
-    body: row.body,
-    reason: row.reason,
-    errors: row.errors,
-    publishedAt: row.published_at,
-    rejectedAt: row.rejected_at,
-  };
 }

@@ -26,38 +26,22 @@ export async function listConnectedApps(
   db: Database | Transaction,
   accountId: string,
 ): Promise<ConnectedApp[]> {
-  const { rows } = await sql<{
-    client_id: string;
-    name: string;
-    logo: string | null;
-    may_subscribe: boolean;
-    scopes: string[];
-    since: Date;
-    last_used_at: Date;
-  }>`
-    select g.client_id, coalesce(max(c.name), g.client_id) as name,
-      max(c.logo) filter (where not c.is_stopped) as logo,
-      coalesce(bool_or(c.may_subscribe), false) as may_subscribe,
+  const { rows } = await sql<ConnectedApp>`
+    select g.client_id as "clientId", coalesce(max(c.name), g.client_id) as name,
+      '/logos/' || max(c.logo) filter (where not c.is_stopped) as logo,
+      coalesce(bool_or(c.may_subscribe), false) as "maySubscribe",
       array(select distinct unnest(string_to_array(string_agg(array_to_string(g.scopes, ' '), ' '), ' ')) order by 1)
         as scopes,
       min(g.created_at) as since,
-      greatest(max(g.created_at), max(t.created_at)) as last_used_at
+      greatest(max(g.created_at), max(t.created_at)) as "lastUsedAt"
     from grants g
     left join clients c on c.id = g.client_id
     left join lateral (
       select max(created_at) as created_at from refresh_tokens where grant_id = g.id) t on true
     where g.account_id = ${accountId} and g.withdrawn_at is null and g.client_id <> all(${ownClientIds}::text[])
     group by g.client_id
-    order by last_used_at desc`.execute(db);
-  return rows.map((row) => ({
-    clientId: row.client_id,
-    name: row.name,
-    logo: row.logo === null ? null : `/logos/${row.logo}`,
-    maySubscribe: row.may_subscribe,
-    scopes: row.scopes,
-    since: row.since,
-    lastUsedAt: row.last_used_at,
-  }));
+    order by "lastUsedAt" desc`.execute(db);
+  return rows;
 }
 
 /** The name of an app whose grants are all withdrawn; undefined for all other apps. */

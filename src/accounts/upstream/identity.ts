@@ -92,29 +92,16 @@ export interface ConnectedIdentity {
   lastUsedAt: Date;
 }
 
-interface IdentityRow {
-  provider: string;
-  issuer: string;
-  subject: string;
-  label: string;
-  created_at: Date;
-  last_used_at: Date;
-}
-
 /** Lists the identities of an account, oldest connection first. */
 export async function listIdentities(
   db: Database | Transaction,
   accountId: string,
 ): Promise<ConnectedIdentity[]> {
-  const { rows } = await sql<IdentityRow>`
-    select provider, issuer, subject, label, created_at, last_used_at
+  const { rows } = await sql<ConnectedIdentity>`
+    select provider, issuer, subject, label, created_at as "createdAt", last_used_at as "lastUsedAt"
     from upstream_identities where account_id = ${accountId}
     order by created_at, issuer, subject`.execute(db);
-  return rows.map(({ created_at: createdAt, last_used_at: lastUsedAt, ...row }) => ({
-    ...row,
-    createdAt,
-    lastUsedAt,
-  }));
+  return rows;
 }
 
 /** Serializes sign-ins and connections of an identity across all nodes, until the transaction ends. */

@@ -86,27 +86,10 @@ export interface UpstreamLogin {
   createdAt: Date;
 }
 
-interface LoginRow {
-  provider: string;
-  interaction_uid: string | null;
-  account_id: string | null;
-  is_fresh: boolean;
-  max_age_seconds: number | null;
-  created_at: Date;
-}
-
-const loginColumns = sql.raw('provider, interaction_uid, account_id, is_fresh, max_age_seconds, created_at');
-
-function toLogin(row: LoginRow): UpstreamLogin {
-  return {
-    provider: row.provider,
-    interactionUid: row.interaction_uid,
-    accountId: row.account_id,
-    isFresh: row.is_fresh,
-    maxAgeSeconds: row.max_age_seconds,
-    createdAt: row.created_at,
-  };
-}
+const loginColumns = sql.raw(
+  `provider, interaction_uid as "interactionUid", account_id as "accountId", is_fresh as "isFresh",
+    max_age_seconds as "maxAgeSeconds", created_at as "createdAt"`,
+);
 
 /**
  * Marks a sign-in as returned. Works once. A request of another browser or provider does not change the sign-in.
@@ -119,12 +102,12 @@ export async function returnFromProvider(
   browserSecret: string,
 ): Promise<UpstreamLogin | undefined> {
   if (!secretPattern.test(state) || !secretPattern.test(browserSecret)) return undefined;
-  const { rows } = await sql<LoginRow>`
+  const { rows } = await sql<UpstreamLogin>`
     update upstream_logins set returned_at = now()
     where state_digest = ${digest(state)} and browser_digest = ${digest(browserSecret)} and provider = ${provider}
       and returned_at is null and expires_at > now()
     returning ${loginColumns}`.execute(db);
-  return rows[0] && toLogin(rows[0]);
+  return rows[0];
 }
 
 /** Stores the verified identity until the browser finishes the sign-in. */
@@ -151,11 +134,11 @@ export async function findVerifiedLogin(
   interactionUid: string | null,
 ): Promise<VerifiedLogin | undefined> {
   if (!secretPattern.test(browserSecret)) return undefined;
-  const { rows } = await sql<LoginRow & { identity: VerifiedIdentity }>`
+  const { rows } = await sql<VerifiedLogin>`
     select ${loginColumns}, identity from upstream_logins
     where browser_digest = ${digest(browserSecret)} and interaction_uid is not distinct from ${interactionUid}
       and identity is not null and finished_at is null and expires_at > now()`.execute(db);
-  return rows[0] && { ...toLogin(rows[0]), identity: rows[0].identity };
+  return rows[0];
 }
 
 /** Finishes a sign-in. @returns false if it is finished or expired; of two concurrent calls one returns true */

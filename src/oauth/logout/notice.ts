@@ -23,6 +23,8 @@ export interface LogoutNotice {
   attempts: number;
 }
 
+const parties = sql.raw('client_id as "clientId", account_id as "accountId", session_id as "sessionId"');
+
 export async function addLogoutNotice(
   db: Database,
   notice: Pick<LogoutNotice, 'clientId' | 'accountId' | 'sessionId'>,
@@ -45,13 +47,7 @@ export async function claimLogoutNotices(
   max: number,
   busy: readonly string[] = [],
 ): Promise<LogoutNotice[]> {
-  const { rows } = await sql<{
-    id: string;
-    client_id: string;
-    account_id: string;
-    session_id: string | null;
-    attempts: number;
-  }>`
+  const { rows } = await sql<LogoutNotice>`
     update logout_notices set attempts = attempts + 1, due_at = now() + ${attemptSecondsMax} * interval '1 second'
     where id in (
       select n.id
@@ -69,14 +65,8 @@ export async function claimLogoutNotices(
       order by n.due_at
       limit ${max}
       for update of n skip locked)
-    returning id, client_id, account_id, session_id, attempts`.execute(db);
-  return rows.map((row) => ({
-    id: row.id,
-    clientId: row.client_id,
-    accountId: row.account_id,
-    sessionId: row.session_id,
-    attempts: row.attempts,
-  }));
+    returning id, ${parties}, attempts`.execute(db);
+  return rows;
 }
 
 /**
@@ -110,32 +100,12 @@ export interface ListedLogoutNotice extends LogoutNotice {
 
 /** The newest notices, for `nuncio logout list`. */
 export async function listLogoutNotices(db: Database, max: number): Promise<ListedLogoutNotice[]> {
-  const { rows } = await sql<{
-    id: string;
-    client_id: string;
-    account_id: string;
-    session_id: string | null;
-    attempts: number;
-    state: ListedLogoutNotice['state'];
-    created_at: Date;
-    due_at: Date;
-    last_error: string | null;
-  }>`
-    select id, client_id, account_id, session_id, attempts, created_at, due_at, last_error,
+  const { rows } = await sql<ListedLogoutNotice>`
+    select id, ${parties}, attempts, created_at as "createdAt", due_at as "dueAt", last_error as "lastError",
       case when delivered_at is not null then 'delivered' when given_up_at is not null then 'given up'
         else 'waiting' end as state
     from logout_notices
     order by created_at desc, id desc
     limit ${max}`.execute(db);
-  return rows.map((row) => ({
-    id: row.id,
-    clientId: row.client_id,
-    accountId: row.account_id,
-    sessionId: row.session_id,
-    attempts: row.attempts,
-    state: row.state,
-    createdAt: row.created_at,
-    dueAt: row.due_at,
-    lastError: row.last_error,
-  }));
+  return rows;
 }

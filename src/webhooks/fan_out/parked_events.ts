@@ -83,28 +83,14 @@ export async function listParkedEvents(
   limit: number,
   after: string | null = null,
 ): Promise<ParkedEvent[]> {
-  const { rows } = await sql<{
-    position: string;
-    id: string | null;
-    account_id: string | null;
-    kind: string | null;
-    reason: string;
-    parked_at: Date;
-  }>`
-    select p.position, e.id, e.account_id, e.kind, p.reason, p.parked_at
+  const { rows } = await sql<ParkedEvent>`
+    select p.position, e.id, e.account_id as "accountId", e.kind, p.reason, p.parked_at as "parkedAt"
     from (
       select * from parked_events where position > coalesce(${after}::bigint, 0) order by position limit ${limit}
     ) as p
     left join events e on e.day = p.day and e.position = p.position
     order by p.position`.execute(db);
-  return rows.map((row) => ({
-    position: row.position,
-    id: row.id,
-    accountId: row.account_id,
-    kind: row.kind,
-    reason: row.reason,
-    parkedAt: row.parked_at,
-  }));
+  return rows;
 }
 
 /** Whether a text is a position: a bigint that PostgreSQL accepts. */
