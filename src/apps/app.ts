@@ -6,7 +6,7 @@
  */
 
 import { sql } from 'kysely';
-import { type Client, type ClientRow, createClient, toClient, verifiedAt } from '../clients/client.ts';
+import { type Client, clientColumns, createClient, verifiedAt } from '../clients/client.ts';
 import { ownClientIds } from '../clients/own_clients.ts';
 import type { SelfDescription } from '../clients/self_registered.ts';
 import type { Database, Transaction } from '../database/database.ts';
@@ -26,9 +26,9 @@ export interface App {
 /** Maximum apps that one account may own. */
 export const appsMax = 50;
 
-type AppRow = ClientRow & { role: Role | null; version: string };
+type AppRow = Client & { role: Role | null; version: string };
 
-const columns = sql`c.*, c.xmin::text as version`;
+const columns = sql`${clientColumns('c')}, c.xmin::text as version`;
 
 /** Finds an app that the actor may see, as a member or as an administrator. */
 export async function findApp(
@@ -137,6 +137,6 @@ export async function isMember(
   return rows.length > 0;
 }
 
-function toApp(row: AppRow): App {
-  return { client: toClient(row), role: row.role ?? 'admin', version: row.version };
+function toApp({ role, version, ...client }: AppRow): App {
+  return { client, role: role ?? 'admin', version };
 }

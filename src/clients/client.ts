@@ -106,7 +106,7 @@ export async function createClient(
     const error = redirectUriError(uri);
     if (error !== undefined) throw new ClientError(`the redirect URI ${JSON.stringify(uri)} ${error}`);
   }
-  const { rows } = await sql<ClientRow>`
+  const { rows } = await sql<Client>`
     insert into clients (
       id, origin, name, redirect_uris, grant_types, scopes, auth_method, require_pkce, may_subscribe, metadata)
     values (
@@ -114,24 +114,26 @@ export async function createClient(
       ${client.grantTypes ?? ['authorization_code', 'refresh_token']}, ${client.scopes ?? []}, ${authMethod},
       ${requirePkce}, ${client.maySubscribe ?? false}, ${JSON.stringify(client.metadata ?? {})})
     on conflict (id) do nothing
-    returning *`.execute(db);
+    returning ${clientColumns()}`.execute(db);
   if (rows[0] === undefined) throw new ClientError(`there is already a client ${JSON.stringify(id)}`);
   const secret = authMethod.startsWith('client_secret_')
     ? await addClientSecret(db, id, client.secret)
     : null;
-  return { client: toClient(rows[0]), secret };
+  return { client: rows[0], secret };
 }
 
 /** Finds a client, including disabled ones. */
 export async function findClient(db: Database | Transaction, id: string): Promise<Client | undefined> {
-  const { rows } = await sql<ClientRow>`select * from clients where id = ${id}`.execute(db);
-  return rows[0] && toClient(rows[0]);
+  const { rows } = await sql<Client>`select ${clientColumns()} from clients where id = ${id}`.execute(db);
+  return rows[0];
 }
 
 /** All clients, oldest first. */
 export async function listClients(db: Database | Transaction): Promise<Client[]> {
-  const { rows } = await sql<ClientRow>`select * from clients order by created_at, id`.execute(db);
-  return rows.map(toClient);
+  const { rows } = await sql<Client>`select ${clientColumns()} from clients order by created_at, id`.execute(
+    db,
+  );
+  return rows;
 }
 
 /**
@@ -144,45 +146,16 @@ export async function deleteClient(tx: Transaction, id: string): Promise<boolean
   return rows.length > 0;
 }
 
-export interface ClientRow {
-  id: string;
-  origin: ClientOrigin;
-  name: string;
-  redirect_uris: string[];
-  grant_types: string[];
-  scopes: string[];
-  auth_method: AuthMethod;
-  require_pkce: boolean;
-  may_subscribe: boolean;
-  metadata: Record<string, unknown>;
-  logo: string | null;
-  created_at: Date;
-  updated_at: Date;
-  disabled_at: Date | null;
-  epoch: string;
-  verified_at: Date | null;
-  suspended_at: Date | null;
-}
-
-export function toClient(row: ClientRow): Client {
-  return {
-    id: row.id,
-    origin: row.origin,
-    name: row.name,
-    redirectUris: row.redirect_uris,
-    grantTypes: row.grant_types,
-    scopes: row.scopes,
-    authMethod: row.auth_method,
-    requirePkce: row.require_pkce,
-    maySubscribe: row.may_subscribe,
-    metadata: row.metadata,
-    logo: row.logo,
-    state: stateOf(row),
-    createdAt: row.created_at,
-    updatedAt: row.updated_at,
-    disabledAt: row.disabled_at,
-    epoch: row.epoch,
-  };
+/** The columns of a `Client`. @param c the name or alias of the table `clients` in the query */
+export function clientColumns(c: 'clients' | 'c' = 'clients') {
+  return sql.raw(`
+    ${c}.id, ${c}.origin, ${c}.name, ${c}.redirect_uris as "redirectUris", ${c}.grant_types as "grantTypes",
+    ${c}.scopes, ${c}.auth_method as "authMethod", ${c}.require_pkce as "requirePkce",
+    ${c}.may_subscribe as "maySubscribe", ${c}.metadata, ${c}.logo, ${c}.created_at as "createdAt",
+    ${c}.updated_at as "updatedAt", ${c}.disabled_at as "disabledAt", ${c}.epoch,
+    case when ${c}.suspended_at is not null then 'suspended'
+      when ${c}.verified_at is not null or ${c}.origin = 'operator' then 'verified'
+      else 'unverified' end as state`);
 }
 
 /**
@@ -197,9 +170,4 @@ export function verifiedAt(isVerifying: boolean) {
 export function logoPath(client: Pick<Client, 'logo' | 'state' | 'disabledAt'>): string | null {
   const { logo, state, disabledAt } = client;
   return logo === null || state === 'suspended' || disabledAt !== null ? null : `/logos/${logo}`;
-}
-
-function stateOf(row: Pick<ClientRow, 'origin' | 'verified_at' | 'suspended_at'>): ClientState {
-  if (row.suspended_at !== null) return 'suspended';
-  return row.verified_at !== null || row.origin === 'operator' ? 'verified' : 'unverified';
 }

@@ -7,7 +7,7 @@
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../database/database.ts';
-import { type Client, type ClientRow, type NewClient, toClient } from './client.ts';
+import { type Client, clientColumns, type NewClient } from './client.ts';
 import { addClientSecret } from './client_secret.ts';
 
 /** Days without use after which a client is removed. */
@@ -30,19 +30,19 @@ export async function replaceRegisteredClient(
   secret: string | undefined,
 ): Promise<Client | undefined> {
   const { name, redirectUris, grantTypes, scopes, authMethod, metadata } = description;
-  const { rows } = await sql<ClientRow>`
+  const { rows } = await sql<Client>`
     update clients set
       name = ${name}, redirect_uris = ${redirectUris}, grant_types = ${grantTypes}, scopes = ${scopes},
       auth_method = ${authMethod}, metadata = ${JSON.stringify(metadata)}, updated_at = now()
     where id = ${id} and origin = 'registration'
-    returning *`.execute(tx);
+    returning ${clientColumns()}`.execute(tx);
   if (rows[0] === undefined) return undefined;
   if (!authMethod.startsWith('client_secret_')) {
     await sql`delete from client_secrets where client_id = ${id}`.execute(tx);
   } else if (secret !== undefined) {
     await addClientSecret(tx, id, secret);
   }
-  return toClient(rows[0]);
+  return rows[0];
 }
 
 /**
@@ -55,7 +55,7 @@ export async function saveDocumentClient(
   description: SelfDescription,
 ): Promise<Client | undefined> {
   const { name, redirectUris, grantTypes, scopes, authMethod, metadata } = description;
-  const { rows } = await sql<ClientRow>`
+  const { rows } = await sql<Client>`
     insert into clients as c (id, origin, name, redirect_uris, grant_types, scopes, auth_method, metadata)
     values (${id}, 'document', ${name}, ${redirectUris}, ${grantTypes}, ${scopes}, ${authMethod},
       ${JSON.stringify(metadata)})
@@ -64,8 +64,8 @@ export async function saveDocumentClient(
       scopes = excluded.scopes, auth_method = excluded.auth_method, metadata = excluded.metadata,
       updated_at = now()
     where c.origin = 'document' and not c.is_stopped
-    returning *`.execute(db);
-  return rows[0] && toClient(rows[0]);
+    returning ${clientColumns('c')}`.execute(db);
+  return rows[0];
 }
 
 /**

@@ -45,13 +45,11 @@ const ipv4Mapped = ranges('::ffff:0:0/96');
 /** NAT64 (RFC 6052): addresses that resolvers of IPv6-only networks return for IPv4 hosts. */
 const nat64 = ranges('64:ff9b::/96');
 
-type Range = { bytes: number[]; bits: number };
+type Address = ReturnType<typeof ipaddr.parse>;
+type Range = ReturnType<typeof ipaddr.parseCIDR>;
 
 function ranges(...texts: string[]): Range[] {
-  return texts.map((text) => {
-    const [address, bits] = ipaddr.parseCIDR(text);
-    return { bytes: address.toByteArray(), bits };
-  });
+  return texts.map((text) => ipaddr.parseCIDR(text));
 }
 
 /** Networks of organisations (RFC 1918, RFC 6598, RFC 4193). Link-local addresses, where clouds keep metadata, are not among them. */
@@ -63,8 +61,7 @@ const privateNetworks = [
 /** @param address an IP literal as the system prints it (no brackets) */
 export function isPrivateNetwork(address: string): boolean {
   if (!ipaddr.isValid(address) || address.includes('%')) return false;
-  const bytes = ipaddr.process(address).toByteArray();
-  return privateNetworks.some((range) => range.bytes.length === bytes.length && inRange(bytes, range));
+  return inAny(ipaddr.process(address), privateNetworks);
 }
 
 export type AddressClass = 'public' | 'loopback' | 'forbidden';
@@ -76,38 +73,30 @@ export type AddressClass = 'public' | 'loopback' | 'forbidden';
 export function classifyAddress(address: string): AddressClass {
   // A zone (fe80::1%eth0) exists only for link-local addresses.
   if (!ipaddr.isValid(address) || address.includes('%')) return 'forbidden';
-  const bytes = ipaddr.parse(address).toByteArray();
-  return bytes.length === 4 ? classifyIpv4(bytes) : classifyIpv6(bytes);
+  const parsed = ipaddr.parse(address);
+  return parsed.kind() === 'ipv4' ? classifyIpv4(parsed) : classifyIpv6(parsed);
 }
 
-function classifyIpv4(bytes: number[]): AddressClass {
-  if (bytes[0] === 127) return 'loopback';
-  return ipv4Forbidden.some((range) => inRange(bytes, range)) ? 'forbidden' : 'public';
+function classifyIpv4(address: Address): AddressClass {
+  if (address.range() === 'loopback') return 'loopback';
+  return inAny(address, ipv4Forbidden) ? 'forbidden' : 'public';
 }
 
-function classifyIpv6(bytes: number[]): AddressClass {
-  const carried = bytes.slice(12);
-  if (inAny(bytes, ipv4Mapped)) return classifyIpv4(carried);
-  if (inAny(bytes, nat64)) return classifyIpv4(carried) === 'public' ? 'public' : 'forbidden';
-  if (bytes.slice(0, 15).every((byte) => byte === 0) && bytes[15] === 1) return 'loopback';
-  if (!inAny(bytes, globalUnicast) || inAny(bytes, ipv6Forbidden)) return 'forbidden';
+function classifyIpv6(address: Address): AddressClass {
+  const bytes = address.toByteArray();
+  const carried = ipaddr.fromByteArray(bytes.slice(12));
+  if (inAny(address, ipv4Mapped)) return classifyIpv4(carried);
+  if (inAny(address, nat64)) return classifyIpv4(carried) === 'public' ? 'public' : 'forbidden';
+  if (address.range() === 'loopback') return 'loopback';
+  if (!inAny(address, globalUnicast) || inAny(address, ipv6Forbidden)) return 'forbidden';
   // ISATAP (RFC 5214): the interface identifier is 00-00-5e-fe or 02-00-5e-fe followed by the IPv4 address.
   const isIsatap =
     (bytes[8] === 0 || bytes[8] === 2) && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe;
   return isIsatap && classifyIpv4(carried) !== 'public' ? 'forbidden' : 'public';
 }
 
-function inAny(bytes: number[], list: Range[]): boolean {
-  return list.some((range) => inRange(bytes, range));
-}
-
-function inRange(bytes: number[], range: Range): boolean {
-  for (let bit = 0; bit < range.bits; bit += 8) {
-    const index = bit >> 3;
-    const mask = range.bits - bit >= 8 ? 0xff : (0xff << (8 - (range.bits - bit))) & 0xff;
-    if (((bytes[index] as number) & mask) !== ((range.bytes[index] as number) & mask)) return false;
-  }
-  return true;
+function inAny(address: Address, list: readonly Range[]): boolean {
+  return list.some((range) => range[0].kind() === address.kind() && address.match(range));
 }
 
 /** Normalizes an address for comparison. An IPv4-mapped IPv6 address becomes the IPv4 address. */

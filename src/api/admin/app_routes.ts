@@ -3,7 +3,7 @@
 import { sql } from 'kysely';
 import Type from 'typebox';
 import { recordEntry } from '../../audit/entry.ts';
-import { type Client, type ClientRow, toClient } from '../../clients/client.ts';
+import { type Client, clientColumns } from '../../clients/client.ts';
 import { ownClientIds } from '../../clients/own_clients.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { type Actor, actAs } from '../../grants/actor.ts';
@@ -198,11 +198,11 @@ async function listClients(
   if (prefix !== null) {
     const next =
       after === null ? sql`` : sql`and (lower(name) collate "C", id) > (${after.value}, ${after.id})`;
-    const { rows } = await sql<ClientRow>`
-      select * from clients
+    const { rows } = await sql<Client>`
+      select ${clientColumns()} from clients
       where lower(name) collate "C" >= ${prefix} and lower(name) collate "C" < ${prefix} || chr(1114111) ${next}
       order by lower(name) collate "C", id limit ${count}`.execute(db);
-    return rows.map(toClient);
+    return rows;
   }
   // Keys have millisecond precision: the bound is the next millisecond, and rows already seen are skipped by id.
   const next =
@@ -210,10 +210,10 @@ async function listClients(
       ? sql``
       : sql`where (date_trunc('milliseconds', created_at), id) < (${after.value}::timestamptz, ${after.id})
           and created_at < ${after.value}::timestamptz + interval '1 millisecond'`;
-  const { rows } = await sql<ClientRow>`
-    select * from clients ${next}
+  const { rows } = await sql<Client>`
+    select ${clientColumns()} from clients ${next}
     order by created_at desc, id desc limit ${count}`.execute(db);
-  return rows.map(toClient);
+  return rows;
 }
 
 /** @throws Problem 412 if the app has changed since the administrator read it */
@@ -229,10 +229,10 @@ async function requireUnchanged(tx: Transaction, id: string, expectedUpdatedAt: 
 async function requireClient(db: Database, id: string): Promise<Client> {
   const { rows } =
     /^[\x21-\x7e]{1,2048}$/.test(id) && !ownClientIds.includes(id)
-      ? await sql<ClientRow>`select * from clients where id = ${id}`.execute(db)
+      ? await sql<Client>`select ${clientColumns()} from clients where id = ${id}`.execute(db)
       : { rows: [] };
   if (rows[0] === undefined) throw appNotFound();
-  return toClient(rows[0]);
+  return rows[0];
 }
 
 function represent(client: Client): Record<string, unknown> {
