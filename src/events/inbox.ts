@@ -58,17 +58,7 @@ export async function claimInbox(tx: Transaction): Promise<boolean> {
  * @param limit maximum number of rows
  */
 export async function takeBatch(tx: Transaction, after: string, limit: number): Promise<InboxBatch> {
-  const { rows } = await sql<{
-    id: string;
-    account: string;
-    event_id: string;
-    is_chosen: boolean;
-    kind: string;
-    body: string;
-    published_at: Date;
-    last_account: string;
-    accounts: number;
-  }>`
+  const { rows } = await sql<InboxRow & { lastAccount: string; accounts: number }>`
     with recursive turn as (
       (select account from inbox where account > ${after} order by account limit 1)
       union all
@@ -99,22 +89,13 @@ export async function takeBatch(tx: Transaction, after: string, limit: number): 
       where ctid = any(array(select sums.ctid from sums where before < ${batchBytesMax}::bigint and number <= ${limit}::int))
       returning *
     )
-    select taken.id, account, event_id, is_chosen, kind, body, published_at, counted.last_account, counted.accounts
+    select taken.id, account, event_id as "eventId", is_chosen as "isChosen", kind, body,
+      published_at as "publishedAt", counted.last_account as "lastAccount", counted.accounts
     from taken, counted`.execute(tx);
   const isFull = (rows[0]?.accounts ?? 0) >= batchAccountsMax;
   return {
-    lastAccount: isFull ? (rows[0]?.last_account ?? '') : '',
-    rows: rows
-      .map((row) => ({
-        id: row.id,
-        account: row.account,
-        eventId: row.event_id,
-        isChosen: row.is_chosen,
-        kind: row.kind,
-        body: row.body,
-        publishedAt: row.published_at,
-      }))
-      .sort((a, b) => Number(a.id) - Number(b.id)),
+    lastAccount: isFull ? (rows[0]?.lastAccount ?? '') : '',
+    rows: rows.sort((a, b) => Number(a.id) - Number(b.id)),
   };
 }
 
