@@ -35,7 +35,7 @@ export interface Call<Caller, Body, Path> {
   caller: Caller;
   /** The path parameters by name. */
   params: Readonly<Record<ParameterNames<Path>, string>>;
-  /** The valid body with its defaults. If the request has none and needs none: as if it were `{}`. */
+  /** The valid body with its defaults. A request without a body is read as `{}`, so that its error names what is missing. */
   body: Body;
 }
 
@@ -71,10 +71,7 @@ export function serve<Caller, Schema extends TSchema, Path extends string>(
     handler: async (request, reply) => {
       const caller = await admission.admit(parts, request);
       const params = request.params as Call<Caller, unknown, Path>['params'];
-      const body =
-        validate === undefined
-          ? undefined
-          : readBody(request, description?.required === true, validate, check);
+      const body = validate === undefined ? undefined : readBody(request, validate, check);
       return handle({ request, reply, caller, params, body: body as Static<Schema> });
     },
   });
@@ -82,11 +79,10 @@ export function serve<Caller, Schema extends TSchema, Path extends string>(
 
 function readBody<Body>(
   request: FastifyRequest,
-  isRequired: boolean,
   validate: BodySchema,
   check: BodyCheck<Body> | undefined,
 ): Body {
-  const value = request.body === undefined && !isRequired ? {} : request.body;
+  const value = request.body === undefined ? {} : request.body;
   const found = validate(value);
   const errors = new ErrorList(found);
   const valid = validPart(value, found);

@@ -8,6 +8,7 @@ import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
 import { errorsMax, escapePointer, type ValidationError } from './problem.ts';
 import { errorCode, hasWords, mustBe } from './schema.ts';
+import { readTime } from './time.ts';
 
 /** Size of a body up to which all errors are collected: its values plus the characters of its names. */
 const collectedSizeMax = 10_000;
@@ -113,6 +114,7 @@ function sizeOf(value: unknown, max: number): number {
 function withFormats(ajv: Ajv): Ajv {
   // The package is CommonJS: the types know its function only as `default`.
   addFormats.default(ajv);
+  ajv.addFormat('date-time', (text) => readTime(text) !== undefined);
   // Parsed by what uses it.
   ajv.addFormat('iri', true);
   return ajv;

@@ -340,7 +340,7 @@ test('an invalid response from the application is refused, and the request stays
   const account = { external_id: 'u-1' };
   const future = now() + 3_600;
   for (const [json, pointer] of [
-    [undefined, ''],
+    [undefined, '/account'],
     [[], ''],
     [{}, '/account'],
     [{ account: 'u-1' }, '/account'],

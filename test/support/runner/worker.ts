@@ -15,10 +15,13 @@ import { type Queue, queueVariable } from './queue.ts';
 const folder = process.env[queueVariable] as string;
 const { files, fileTimeoutMs } = JSON.parse(readFileSync(join(folder, 'queue.json'), 'utf8')) as Queue;
 
+// A test may wait for timers that do not keep a process alive.
+const alive = setInterval(() => {}, 60_000);
 for (const [index, file] of files.entries()) {
   if (!claim(index)) continue;
   await test(file, { timeout: fileTimeoutMs }, () => import(pathToFileURL(resolve(file)).href));
 }
+clearInterval(alive);
 
 /** @returns false if another worker has the file */
 function claim(index: number): boolean {
