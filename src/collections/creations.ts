@@ -1,9 +1,9 @@
 /**
- * Batches creations of one collection, so that they share statements and commits (database/collector.ts). Each request gets
+ * Batches creations of one collection, so that they share statements and commits (database/batcher.ts). Each request gets
  * its own response, and an invalid one fails alone.
  */
 
-import { Collector } from '../database/collector.ts';
+import { Batcher } from '../database/batcher.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { StoredEvent } from '../events/store.ts';
 import { claimKeys, type KeyedRequest, storeResponses } from '../http/idempotency.ts';
@@ -23,19 +23,19 @@ export interface Creation extends NewResource {
 type Created = JsonResponse | undefined;
 
 /** @returns a function that creates a resource on behalf of an owner, whose requests share a limit */
-export function collectCreations(
+export function batchCreations(
   db: Database,
   type: ResourceType,
   onPublished: (events: StoredEvent[]) => void,
 ): (owner: string, creation: Creation, bytes: number) => Promise<Created> {
-  const collector = new Collector<Creation, Created>({
+  const batcher = new Batcher<Creation, Created>({
     execute: async (creations) => {
       const { outcomes, events } = await db.transaction().execute((tx) => createAll(tx, type, creations));
       onPublished(events);
       return outcomes;
     },
   });
-  return (owner, creation, bytes) => collector.add(owner, creation, bytes);
+  return (owner, creation, bytes) => batcher.add(owner, creation, bytes);
 }
 
 async function createAll(

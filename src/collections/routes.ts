@@ -19,7 +19,7 @@ import { activeTraceparent, inSpan } from '../http/tracing.ts';
 import { cellsOf } from './cells.ts';
 import { deleteResource, lockOwnResource, performAction, updateResource } from './change.ts';
 import { requireUser } from './create.ts';
-import { collectCreations } from './creations.ts';
+import { batchCreations } from './creations.ts';
 import { embed } from './expansions.ts';
 import { listResources } from './list.ts';
 import { describeCollections } from './operations.ts';
@@ -167,7 +167,7 @@ function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
 
 function createHandler(context: CollectionsContext, type: ResourceType): Handler {
   const check = bodyCheck(createSchema(type), type.fields);
-  const create = collectCreations(context.db, type, context.onPublished);
+  const create = batchCreations(context.db, type, context.onPublished);
   return async ({ request, principal, parentId }) => {
     const values = check(request.body);
     const author = requireUser(principal);
@@ -272,7 +272,7 @@ function changeIdempotently(
   return change(context, keyed === undefined ? work : (tx) => runIdempotent(tx, keyed, work));
 }
 
-/** The owner of idempotency keys and of the limits of the collector. */
+/** The owner of idempotency keys and of the limits of the batcher. */
 function ownerOf({ accountId, clientId }: Principal): string {
   return `${accountId ?? '-'} ${clientId}`;
 }

@@ -7,7 +7,7 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isRejection } from '../database/collector.ts';
+import { isRejection } from '../database/batcher.ts';
 import type { Database } from '../database/database.ts';
 import { countNonempty } from '../database/hints.ts';
 import type { Notifications } from '../database/notifications.ts';

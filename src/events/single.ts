@@ -1,12 +1,12 @@
 /**
- * Requests with one event each. Concurrent requests share statements and commits (database/collector.ts). Each request gets its
+ * Requests with one event each. Concurrent requests share statements and commits (database/batcher.ts). Each request gets its
  * own response, and a refused request does not affect the others.
  *
  * Events with a chosen id and requests with an `Idempotency-Key` need a transaction of several statements, which may wait for
  * another node that works on the same id. They are collected separately.
  */
 
-import { Collector } from '../database/collector.ts';
+import { Batcher } from '../database/batcher.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { claimKeys, type KeyedRequest, storeResponses } from '../http/idempotency.ts';
 import type { JsonResponse } from '../http/json_response.ts';
@@ -39,11 +39,11 @@ export interface SingleEvent {
 const requestBytes = 1_024;
 
 /** @returns a function that stores a client's event and resolves to the response */
-export function collectSingles(
+export function batchSingles(
   db: Database,
   onPublished: (events: StoredEvent[]) => void,
 ): (clientId: string, single: SingleEvent) => Promise<JsonResponse> {
-  const plain = new Collector<SingleEvent, JsonResponse>({
+  const plain = new Batcher<SingleEvent, JsonResponse>({
     execute: async (singles) => {
       const isKnown = await findOwners(db, eventsOf(singles));
       const { outcomes, stored } = isKnown
@@ -56,7 +56,7 @@ export function collectSingles(
       return outcomes;
     },
   });
-  const guarded = new Collector<SingleEvent, JsonResponse>({
+  const guarded = new Batcher<SingleEvent, JsonResponse>({
     execute: async (singles) => {
       const { outcomes, stored } = await db.transaction().execute((tx) => storeGuarded(tx, singles));
       onPublished(stored);
@@ -64,8 +64,8 @@ export function collectSingles(
     },
   });
   return (clientId, single) => {
-    const collector = single.isChosen || single.keyed !== undefined ? guarded : plain;
-    return collector.add(clientId, single, single.event.body.length + requestBytes);
+    const batcher = single.isChosen || single.keyed !== undefined ? guarded : plain;
+    return batcher.add(clientId, single, single.event.body.length + requestBytes);
   };
 }
 

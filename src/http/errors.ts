@@ -8,12 +8,12 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
 import { newId } from '../crypto/ids.ts';
-import { CollectorFullError } from '../database/collector.ts';
+import { BatcherFullError } from '../database/batcher.ts';
 import { isDatabaseUnavailable } from '../database/database.ts';
 import { Problem } from './problem.ts';
 
 /** Too many requests are waiting for the database: those of this client (429), or of all clients (503). */
-function tooManyWaiting({ isOwn }: CollectorFullError): Problem {
+function tooManyWaiting({ isOwn }: BatcherFullError): Problem {
   const headers = { 'retry-after': '1' };
   return isOwn
     ? new Problem(429, 'Too many of your requests are waiting for the database.', {
@@ -147,7 +147,7 @@ export function toProblem(error: unknown): Problem {
       cause: error,
     });
   }
-  if (error instanceof CollectorFullError) return tooManyWaiting(error);
+  if (error instanceof BatcherFullError) return tooManyWaiting(error);
   const { code, statusCode, message } = error as FastifyError;
   switch (code) {
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':

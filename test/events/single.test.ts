@@ -7,7 +7,7 @@ import { sql } from 'kysely';
 import { pino } from 'pino';
 import { loadConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/database/database.ts';
-import { collectSingles, type SingleEvent } from '../../src/events/single.ts';
+import { batchSingles, type SingleEvent } from '../../src/events/single.ts';
 import type { StoredEvent } from '../../src/events/store.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
@@ -398,7 +398,7 @@ test('a single event on an idle server is one statement without a timer', async 
     transformResult: async ({ result }) => result,
   });
   const stored: StoredEvent[] = [];
-  const store = collectSingles(counting, (events) => stored.push(...events));
+  const store = batchSingles(counting, (events) => stored.push(...events));
   t.mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
   await store('client', singleOf(app.account.id, randomUUID(), 'alone'));
   assert.equal(statements, 1);
@@ -408,7 +408,7 @@ test('a single event on an idle server is one statement without a timer', async 
 test('one client’s flood does not starve another’s request', async () => {
   const app = await createApp(server);
   const run = randomUUID();
-  const store = collectSingles(server.db, () => {});
+  const store = batchSingles(server.db, () => {});
   const single = (name: string) => singleOf(app.account.id, `${run}-${name}`, run);
   const flood = Array.from({ length: 1_500 }, (_, index) => store('flood', single(`flood-${index}`)));
   const other = store('other', single('other'));

@@ -15,7 +15,7 @@ import {
   readBatch,
 } from '../../events/batch.ts';
 import type { EventKind } from '../../events/kind.ts';
-import { collectSingles, type SingleEvent } from '../../events/single.ts';
+import { batchSingles, type SingleEvent } from '../../events/single.ts';
 import { type StoredEvent, storeEvents } from '../../events/store.ts';
 import { jsonBody, keyParameter } from '../../http/describe.ts';
 import { readIdempotencyKey, runIdempotent } from '../../http/idempotency.ts';
@@ -90,7 +90,7 @@ export function registerPublishing(options: EventRoutesOptions, kinds: readonly 
 
 function registerBatches(options: EventRoutesOptions, { publish }: ReturnType<typeof publishRoutes>): void {
   const { api, db, catalogue, onPublished } = options;
-  const storeSingle = collectSingles(db, onPublished);
+  const storeSingle = batchSingles(db, onPublished);
   api.removeContentTypeParser('application/json');
   api.addContentTypeParser(
     'application/json',

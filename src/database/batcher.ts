@@ -1,10 +1,10 @@
 /**
- * A collector batches work of many requests, so that they share statements and commits. Items that arrive while a batch is
+ * A batcher joins work of many requests, so that they share statements and commits. Items that arrive while a batch is
  * in flight wait for the next batch, so batches grow with the load. A batch starts at the end of a turn of the event loop. It does
  * not wait for more items: that made no batch cheaper, and 32 connections a fifth slower.
  *
  * Owners take turns: a flood of one owner delays an item of another by at most one batch. Each item gets its own result.
- * When the database rejects a batch because of its content, the collector splits the batch until it finds the bad item.
+ * When the database rejects a batch because of its content, the batcher splits the batch until it finds the bad item.
  *
  *   added → waiting → in a batch → settled
  *              │            ↳ (rejected) → in each half of the batch → settled
@@ -13,16 +13,16 @@
 
 import { connectionTimeoutMs, DatabaseTimeoutError } from './database.ts';
 
-export interface CollectorOptions<Item, Result> {
+export interface BatcherOptions<Item, Result> {
   /**
    * Executes a batch in one transaction. Resolves to the outcome of each item, in order. If it rejects, the batch was rolled
    * back or its outcome is unknown.
    */
   execute: (items: readonly Item[]) => Promise<PromiseSettledResult<Result>[]>;
-  limits?: Partial<CollectorLimits>;
+  limits?: Partial<BatcherLimits>;
 }
 
-export interface CollectorLimits {
+export interface BatcherLimits {
   /** Size of a batch. A larger item forms a batch of its own. */
   batchItemsMax: number;
   batchBytesMax: number;
@@ -38,7 +38,7 @@ export interface CollectorLimits {
   waitMsMax: number;
 }
 
-const defaultLimits: CollectorLimits = {
+const defaultLimits: BatcherLimits = {
   batchItemsMax: 256,
   batchBytesMax: 4_194_304,
   ownerItemsMax: 2_000,
@@ -51,8 +51,8 @@ const defaultLimits: CollectorLimits = {
 };
 
 /** Too many items are waiting. */
-export class CollectorFullError extends Error {
-  override readonly name = 'CollectorFullError';
+export class BatcherFullError extends Error {
+  override readonly name = 'BatcherFullError';
   /** Whether the owner's own limit was reached, rather than the limit of all owners. */
   readonly isOwn: boolean;
 
@@ -76,9 +76,9 @@ interface Queue<Item, Result> {
   bytes: number;
 }
 
-export class Collector<Item, Result> {
-  readonly #execute: CollectorOptions<Item, Result>['execute'];
-  readonly #limits: CollectorLimits;
+export class Batcher<Item, Result> {
+  readonly #execute: BatcherOptions<Item, Result>['execute'];
+  readonly #limits: BatcherLimits;
   /** By owner. An owner moves to the end after its turn. */
   readonly #queues = new Map<string, Queue<Item, Result>>();
   #items = 0;
@@ -89,7 +89,7 @@ export class Collector<Item, Result> {
   /** Runs while an item waits. */
   #expiry: NodeJS.Timeout | undefined;
 
-  constructor({ execute, limits }: CollectorOptions<Item, Result>) {
+  constructor({ execute, limits }: BatcherOptions<Item, Result>) {
     this.#execute = execute;
     this.#limits = { ...defaultLimits, ...limits };
   }
@@ -97,16 +97,16 @@ export class Collector<Item, Result> {
   /**
    * Adds an item. Resolves or rejects with the outcome of that item.
    * @param bytes approximate size in memory
-   * @throws CollectorFullError when too many items are waiting
+   * @throws BatcherFullError when too many items are waiting
    */
   async add(owner: string, item: Item, bytes: number): Promise<Result> {
     const { ownerItemsMax, ownerBytesMax, waitingItemsMax, waitingBytesMax } = this.#limits;
     const queue = this.#queues.get(owner) ?? { entries: [], bytes: 0 };
     const { length } = queue.entries;
     if (length >= ownerItemsMax || (length > 0 && queue.bytes + bytes > ownerBytesMax))
-      throw new CollectorFullError(true);
+      throw new BatcherFullError(true);
     if (this.#items >= waitingItemsMax || (this.#items > 0 && this.#bytes + bytes > waitingBytesMax))
-      throw new CollectorFullError(false);
+      throw new BatcherFullError(false);
     const { promise, resolve, reject } = Promise.withResolvers<Result>();
     queue.entries.push({ item, bytes, addedAt: performance.now(), resolve, reject });
     queue.bytes += bytes;

@@ -1,9 +1,9 @@
-/** The collector: which items share a batch, turns of owners, limits of waiting items, and failed batches. */
+/** The batcher: which items share a batch, turns of owners, limits of waiting items, and failed batches. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { Collector, CollectorFullError, type CollectorLimits } from '../../src/database/collector.ts';
+import { Batcher, BatcherFullError, type BatcherLimits } from '../../src/database/batcher.ts';
 import { isDatabaseUnavailable } from '../../src/database/database.ts';
 
 interface Lot {
@@ -12,10 +12,10 @@ interface Lot {
   end: (error?: Error) => Promise<void>;
 }
 
-/** A collector whose batches the test ends. */
-function startCollector(limits: Partial<CollectorLimits> = {}) {
+/** A batcher whose batches the test ends. */
+function startBatcher(limits: Partial<BatcherLimits> = {}) {
   const lots: Lot[] = [];
-  const collector = new Collector<string, string>({
+  const batcher = new Batcher<string, string>({
     limits,
     execute: (items) => {
       const { promise, resolve, reject } = Promise.withResolvers<PromiseSettledResult<string>[]>();
@@ -31,16 +31,16 @@ function startCollector(limits: Partial<CollectorLimits> = {}) {
     },
   });
   return {
-    collector,
+    batcher,
     lots,
-    add: (owner: string, item: string, bytes = 1) => collector.add(owner, item, bytes),
+    add: (owner: string, item: string, bytes = 1) => batcher.add(owner, item, bytes),
   };
 }
 
 const refusal = (code: string) => Object.assign(new Error(`refused: ${code}`), { code });
 
-test('an idle collector starts with one item at the end of the turn', async () => {
-  const { lots, add } = startCollector();
+test('an idle batcher starts with one item at the end of the turn', async () => {
+  const { lots, add } = startBatcher();
   const added = add('a', 'a1');
   assert.equal(lots.length, 0);
   await turn();
@@ -50,7 +50,7 @@ test('an idle collector starts with one item at the end of the turn', async () =
 });
 
 test('items of one turn share a batch, and items that arrive in flight share the next', async () => {
-  const { lots, add } = startCollector();
+  const { lots, add } = startBatcher();
   const first = [add('a', 'a1'), add('b', 'b1')];
   await turn();
   const second = [add('a', 'a2'), add('b', 'b2')];
@@ -64,7 +64,7 @@ test('items of one turn share a batch, and items that arrive in flight share the
 });
 
 test('owners take turns, so one owner’s flood does not block another', async () => {
-  const { lots, add } = startCollector({ batchItemsMax: 4 });
+  const { lots, add } = startBatcher({ batchItemsMax: 4 });
   const flood = Array.from({ length: 9 }, (_, index) => add('flood', `f${index}`));
   const other = add('other', 'o');
   await turn();
@@ -77,7 +77,7 @@ test('owners take turns, so one owner’s flood does not block another', async (
 });
 
 test('a batch ends at its byte limit, and a larger item is a batch by itself', async () => {
-  const { lots, add } = startCollector({ batchBytesMax: 10 });
+  const { lots, add } = startBatcher({ batchBytesMax: 10 });
   const added = [add('a', 'a', 6), add('b', 'b', 6), add('c', 'large', 100), add('d', 'd', 1)];
   await turn();
   for (let index = 0; index < 4; index += 1) await lots[index]?.end();
@@ -90,9 +90,9 @@ test('a batch ends at its byte limit, and a larger item is a batch by itself', a
 
 test('waiting items are limited for each owner and for all, in count and bytes', async () => {
   const limits = { ownerItemsMax: 2, ownerBytesMax: 10, waitingItemsMax: 4, waitingBytesMax: 25 };
-  const { lots, add } = startCollector(limits);
+  const { lots, add } = startBatcher(limits);
   const isFull = (isOwn: boolean) => (error: unknown) =>
-    error instanceof CollectorFullError && error.isOwn === isOwn;
+    error instanceof BatcherFullError && error.isOwn === isOwn;
   const added = [add('a', 'a1'), add('a', 'a2'), add('b', 'b1', 10)];
   await assert.rejects(add('a', 'a3'), isFull(true));
   await assert.rejects(add('b', 'b2', 1), isFull(true));
@@ -110,7 +110,7 @@ test('waiting items are limited for each owner and for all, in count and bytes',
 });
 
 test('each item has its own outcome', async () => {
-  const collector = new Collector<number, number>({
+  const batcher = new Batcher<number, number>({
     execute: async (items) =>
       items.map((item) =>
         item === 2
@@ -118,7 +118,7 @@ test('each item has its own outcome', async () => {
           : { status: 'fulfilled', value: item * 10 },
       ),
   });
-  const results = await Promise.allSettled([1, 2, 3].map((item) => collector.add('a', item, 1)));
+  const results = await Promise.allSettled([1, 2, 3].map((item) => batcher.add('a', item, 1)));
   assert.deepEqual(
     results.map((result) => (result.status === 'fulfilled' ? result.value : result.reason.message)),
     [10, 'two', 30],
@@ -127,7 +127,7 @@ test('each item has its own outcome', async () => {
 
 test('a batch that the database refuses is split until the refused items are found', async () => {
   const lots: number[] = [];
-  const collector = new Collector<number, number>({
+  const batcher = new Batcher<number, number>({
     execute: async (items) => {
       lots.push(items.length);
       if (items.some((item) => item % 10 === 7)) throw refusal('23514');
@@ -135,7 +135,7 @@ test('a batch that the database refuses is split until the refused items are fou
     },
   });
   const items = Array.from({ length: 20 }, (_, index) => index);
-  const results = await Promise.allSettled(items.map((item) => collector.add('a', item, 1)));
+  const results = await Promise.allSettled(items.map((item) => batcher.add('a', item, 1)));
   for (const [index, { status }] of results.entries()) {
     assert.equal(status, index % 10 === 7 ? 'rejected' : 'fulfilled', `item ${index}`);
   }
@@ -145,7 +145,7 @@ test('a batch that the database refuses is split until the refused items are fou
 
 test('a batch with an unknown result is not retried, and each item learns that', async () => {
   for (const code of ['57P01', 'ECONNRESET', '57014', '40P01']) {
-    const { lots, add } = startCollector();
+    const { lots, add } = startBatcher();
     const added = Promise.allSettled([add('a', 'a'), add('b', 'b')]);
     await turn();
     await lots[0]?.end(refusal(code));
@@ -157,7 +157,7 @@ test('a batch with an unknown result is not retried, and each item learns that',
 
 test('a stuck batch does not block the next ones, up to a number of batches', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
-  const { lots, add } = startCollector({ slowBatchMs: 100, batchesInFlightMax: 2 });
+  const { lots, add } = startBatcher({ slowBatchMs: 100, batchesInFlightMax: 2 });
   const stuck = add('a', 'stuck');
   await turn();
   const next = add('a', 'next');
@@ -186,7 +186,7 @@ test('a stuck batch does not block the next ones, up to a number of batches', as
 
 test('an item that waits too long is rejected and never done', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
-  const { lots, add } = startCollector({ slowBatchMs: 1_000_000, waitMsMax: 0 });
+  const { lots, add } = startBatcher({ slowBatchMs: 1_000_000, waitMsMax: 0 });
   const stuck = add('a', 'stuck');
   await turn();
   const late = [add('a', 'late'), add('b', 'late')];
@@ -203,7 +203,7 @@ test('an item that waits too long is rejected and never done', async (t) => {
 
 test('a batch follows the previous one without a timer', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
-  const { lots, add } = startCollector();
+  const { lots, add } = startBatcher();
   const first = add('a', 'a1');
   await turn();
   await lots[0]?.end();
