@@ -196,6 +196,7 @@ async function prepareToken(): Promise<{ token: string; accountId: string }> {
     aud: baseUrl,
     sub: account.id,
     client_id: client.id,
+    client_epoch: client.epoch,
     grant_id: grantId,
     scope: scopes.join(' '),
     jti: newId(),

@@ -72,11 +72,13 @@ begin
   end if;
 end $$;
 
--- Creates the partitions from yesterday to `days_ahead` days ahead.
-create function ensure_day_partitions(parent text, days_ahead integer) returns void
+-- Creates the partitions from yesterday to `days_ahead` days ahead: of all tables or of none, so that each day that has events
+-- has a place for their deliveries and attempts.
+create function ensure_day_partitions(days_ahead integer) returns void
 language plpgsql set search_path from current set lock_timeout = '200ms' as $$
 declare
   today date := (now() at time zone 'utc')::date;
 begin
-  perform ensure_day_partition(parent, today + offset_days) from generate_series(-1, days_ahead) as offset_days;
+  perform ensure_day_partition(parent, today + offset_days)
+  from generate_series(-1, days_ahead) as offset_days, unnest(array['attempts', 'deliveries', 'events']) as parent;
 end $$;

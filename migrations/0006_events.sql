@@ -2,9 +2,25 @@
 
 create sequence event_positions;
 
+-- Returns the day of events that are written now: today (UTC). If the clock is so wrong that today has no partition, the latest
+-- earlier day with one, or the first, so that no insert fails. A default partition would prevent DETACH PARTITION CONCURRENTLY, and
+-- a backup that reads it would prevent new partitions.
+create function event_day() returns date language plpgsql stable set search_path from current as $$
+declare
+  today date := (now() at time zone 'utc')::date;
+begin
+  if to_regclass('events_' || to_char(today, 'YYYYMMDD')) is not null then
+    return today;
+  end if;
+  return (
+    select coalesce(max(day) filter (where day <= today), min(day))
+    from pg_inherits join pg_class on pg_class.oid = inhrelid, to_date(right(relname, 8), 'YYYYMMDD') as day
+    where inhparent = 'events'::regclass and not inhdetachpending);
+end $$;
+
 create table events (
-  -- The day (UTC) of the event and of all rows derived from it, which retention deletes together.
-  day date not null default (now() at time zone 'utc')::date,
+  -- The day of the event and of all rows derived from it, which retention deletes together.
+  day date not null default event_day(),
   -- Identifies the event in the database. Deliveries refer to it.
   position bigint not null default nextval('event_positions'),
   -- A UUIDv7, or the id that the publisher chose.
@@ -20,8 +36,6 @@ create table events (
   traceparent text,
   primary key (day, position)
 ) partition by range (day);
-
-select ensure_day_partitions('events', 7);
 
 -- Returns the first position of a day whose event is not older than a time. The events of a day are almost ordered by time,
 -- so a binary search on the primary key finds it.
@@ -47,7 +61,7 @@ end $$;
 -- than a range of ids, so gaps in the ids and the order of commits cannot make it miss a row.
 create table outbox (
   id bigint generated always as identity,
-  day date not null default (now() at time zone 'utc')::date,
+  day date not null,
   positions bigint[] not null,
   -- Restricts the events to these lanes. Null for all lanes that may read them.
   lanes bigint[],

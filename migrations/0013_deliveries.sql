@@ -37,7 +37,7 @@ create table attempts (
 
 create index attempts_of_delivery on attempts (lane, sequence);
 
-select ensure_day_partitions('deliveries', 7), ensure_day_partitions('attempts', 7);
+select ensure_day_partitions(7);
 
 -- Deliveries whose first attempt did not succeed, and deliveries to resend. A success deletes the row.
 --   pending → (succeeded: no row) | failed;   held → pending;   cancelled
@@ -107,12 +107,3 @@ language sql immutable parallel safe set search_path from current as $$
   select array_agg(coalesce(x, 0) + coalesce(y, 0) order by position)
   from unnest(a, b) with ordinality as t (x, y, position)
 $$;
-
--- The day that retention treats as today. Each run advances it by at most one day towards the database's clock, so that a
--- temporarily wrong clock deletes almost nothing. Owner: src/webhooks/log/retention.ts.
-create table retention_day (
-  is_only boolean primary key default true check (is_only),
-  day date not null
-);
-
-insert into retention_day (day) values ((now() at time zone 'utc')::date);

@@ -25,7 +25,6 @@ import { divideConnections, findConnectionShortage } from './database/connection
 import { type Database, openDatabase } from './database/database.ts';
 import { enterEpoch } from './database/epoch.ts';
 import { Notifications } from './database/notifications.ts';
-import { watchClock } from './database/trusted_clock.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
 import { readEgressProxy } from './egress/proxy.ts';
 import { Outbox } from './events/outbox.ts';
@@ -382,13 +381,10 @@ const sweepPauseMs = 600_000;
 
 /** @returns a function that stops it */
 function startSweeping(db: Database, logger: Logger): () => void {
-  const isTrusted = watchClock(db);
-  const sweep = async () => {
-    // A repeated request must not be executed again because the database's clock is wrong.
-    if (await isTrusted()) await sweepIdempotencyKeys(db);
-  };
   const timer = setInterval(() => {
-    sweep().catch((error) => logger.warn({ err: error }, 'cannot delete expired idempotency keys'));
+    sweepIdempotencyKeys(db).catch((error) =>
+      logger.warn({ err: error }, 'cannot delete expired idempotency keys'),
+    );
   }, sweepPauseMs);
   return () => clearInterval(timer);
 }

@@ -7,6 +7,7 @@
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../database/database.ts';
+import { steadyNow } from '../database/steady_clock.ts';
 import { type Client, clientColumns, type NewClient } from './client.ts';
 import { addClientSecret } from './client_secret.ts';
 
@@ -80,11 +81,11 @@ export async function removeUnusedClients(db: Database | Transaction, max: numbe
       where c.origin in ('registration', 'document')
         -- A suspended client would return without its suspension.
         and not c.is_stopped
-        and c.updated_at < now() - ${unusedDays} * interval '1 day'
+        and c.updated_at < ${steadyNow()} - ${unusedDays} * interval '1 day'
         and not exists (
           select from grants g
           where g.client_id = c.id
-            and (g.withdrawn_at is null or g.withdrawn_at > now() - ${unusedDays} * interval '1 day'))
+            and (g.withdrawn_at is null or g.withdrawn_at > ${steadyNow()} - ${unusedDays} * interval '1 day'))
       order by c.created_at
       limit ${max}
       for update skip locked)

@@ -104,31 +104,6 @@ export function poolStatus(db: Database): { total: number; idle: number; waiting
   return { total: pool?.totalCount ?? 0, idle: pool?.idleCount ?? 0, waiting: pool?.waitingCount ?? 0 };
 }
 
-/** Partitions are created this many days ahead. */
-export const partitionDaysAhead = 7;
-
-/** A day for which a table has no partition. */
-interface MissingPartition {
-  table: string;
-  /** As PostgreSQL printed it in this session. Null if the session's role may not read it. */
-  day: string | null;
-}
-
-/** Missing partitions that one statement may create. */
-const missingPartitionsMax = 16;
-
-/**
- * Returns the partition that a row needs and that does not exist, or undefined for any other error. Partitions are created
- * ahead of time, but the database's clock may have jumped further ahead, or jumped ahead and back. A violated check
- * constraint has the same SQLSTATE, so the function in PostgreSQL's source decides: messages are translated (`lc_messages`).
- */
-function findMissingPartition(error: unknown): MissingPartition | undefined {
-  if (!(error instanceof pg.DatabaseError) || error.code !== '23514') return undefined;
-  if (error.table === undefined || error.routine !== 'ExecFindPartition') return undefined;
-  // Of the detail, only the words around "(day) = (2026-01-31)" are translated.
-  return { table: error.table, day: /\) = \(([^()]+)\)/.exec(error.detail ?? '')?.[1] ?? null };
-}
-
 /** The driver's message when a result did not arrive in time. The driver gives it no code. */
 const queryTimeoutMessage = 'Query read timeout';
 /** The driver's errors about a lost connection. The driver gives them no code. */
@@ -151,21 +126,12 @@ type NamedStatement = { name: string; text: string; values: unknown[] };
  */
 class PreparingClient extends pg.Client {
   #inTransaction = false;
-  /** The missing partition that made the current transaction fail. */
-  #missing: MissingPartition | undefined;
 
-  /** @param partitionsLeft missing partitions that the statement may still create */
-  #prepared(statement: NamedStatement, rest: unknown[], partitionsLeft = missingPartitionsMax): unknown {
+  #prepared(statement: NamedStatement, rest: unknown[]): unknown {
     // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
     const result: any = super.query(statement, ...(rest as []));
     if (typeof result?.catch !== 'function') return result;
-    return result.catch(async (error: Error) => {
-      const missing = findMissingPartition(error);
-      if (missing !== undefined) {
-        if (this.#inTransaction) this.#missing = missing;
-        else if (partitionsLeft > 0 && (await this.#makePartition(missing)))
-          return this.#prepared(statement, rest, partitionsLeft - 1);
-      }
+    return result.catch((error: Error) => {
       const name = renameStale(error, statement.name, statement.text);
       // The error has aborted the transaction. Outside of one, the statement had no effect and can run again.
       if (name === undefined || this.#inTransaction) throw error;
@@ -176,7 +142,6 @@ class PreparingClient extends pg.Client {
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of pg's own query are passed through unchanged
   override query(...parameters: any[]): any {
     const [text, values, ...rest] = parameters;
-    if (text === 'rollback' && this.#missing !== undefined) return this.#rollBack();
     if (text === 'begin') this.#inTransaction = true;
     else if (text === 'commit' || text === 'rollback') this.#inTransaction = false;
     if (typeof text === 'string' && Array.isArray(values) && values.length > 0) {
@@ -190,28 +155,6 @@ class PreparingClient extends pg.Client {
       if (name !== undefined) return this.#watched(this.#prepared({ name, text, values: converted }, rest));
     }
     return this.#watched(super.query(...(parameters as [string])));
-  }
-
-  /** Creates the missing partition after the rollback, so that a retry of the transaction succeeds. */
-  async #rollBack(): Promise<unknown> {
-    const missing = this.#missing as MissingPartition;
-    this.#missing = undefined;
-    this.#inTransaction = false;
-    const result = await this.#watched(super.query('rollback'));
-    await this.#makePartition(missing);
-    return result;
-  }
-
-  /** @returns whether the partition exists now */
-  async #makePartition({ table, day }: MissingPartition): Promise<boolean> {
-    const made =
-      day === null
-        ? super.query('select ensure_day_partitions($1, $2)', [table, partitionDaysAhead])
-        : super.query('select ensure_day_partition($1, $2::date)', [table, day]);
-    return made.then(
-      () => true,
-      () => false,
-    );
   }
 
   #watched(result: unknown): unknown {
@@ -276,8 +219,6 @@ export function isDatabaseUnavailable(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const code = (error as { code?: unknown }).code;
   if (typeof code === 'string' && unavailable.test(code)) return true;
-  // The missing partition exists by now, or soon will.
-  if (findMissingPartition(error) !== undefined) return true;
   if (error instanceof DatabaseTimeoutError) return true;
   return connectionErrorMessages.some((message) => error.message.includes(message));
 }

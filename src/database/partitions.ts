@@ -9,7 +9,7 @@
 import { sql } from 'kysely';
 import pg from 'pg';
 import { newId } from '../crypto/ids.ts';
-import { type Database, partitionDaysAhead } from './database.ts';
+import type { Database } from './database.ts';
 import { Lease } from './lease.ts';
 
 /** A waiting `detach concurrently` blocks no other session. A waiting `drop` blocks readers of that partition. */
@@ -17,19 +17,15 @@ const lockTimeouts = { detach: '2s', drop: '200ms' };
 /** SQLSTATE of `lock_timeout`. */
 const lockNotAvailable = '55P03';
 
+/** Partitions are created this many days ahead. */
+const daysAhead = 7;
+
 /**
  * Creates the partitions of the next days. Cheap when they exist.
  * @returns false when a lock was not available in time
  */
-export async function ensurePartitions(db: Database, tables: readonly string[]): Promise<boolean> {
-  let isComplete = true;
-  for (const table of tables) {
-    const done = await unlessLocked(() =>
-      sql`select ensure_day_partitions(${table}, ${partitionDaysAhead}::int)`.execute(db),
-    );
-    isComplete &&= done;
-  }
-  return isComplete;
+export function ensurePartitions(db: Database): Promise<boolean> {
+  return unlessLocked(() => sql`select ensure_day_partitions(${daysAhead}::int)`.execute(db));
 }
 
 export interface Expiry {

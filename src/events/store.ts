@@ -207,15 +207,15 @@ export async function insertEvents(
       cross join lateral (select external_id from accounts where id = given.id offset 0) as account
     ),
     place as materialized (
-      select array(select nextval('event_positions') from generate_series(1, ${events.length}::int)) as positions,
-        external_ids
+      select event_day() as day, external_ids,
+        array(select nextval('event_positions') from generate_series(1, ${events.length}::int)) as positions
       from known where count = ${accounts.length}::int
     ),
     added as (
       insert into events (day, position, id, account_id, kind, body, created_at, traceparent)
-      select (now() at time zone 'utc')::date, position, id, account_id, kind, body, statement_timestamp(), traceparent
+      select day, position, id, account_id, kind, body, statement_timestamp(), traceparent
       from (
-        select unnest(place.positions) as position,
+        select place.day, unnest(place.positions) as position,
           unnest(${textArray(events.map(({ id }) => id))}::text[]) as id,
           unnest(${uuidArray(events.map(({ accountId }) => accountId))}::uuid[]) as account_id,
           unnest(${textArray(events.map(({ kind }) => kind))}::text[]) as kind,
@@ -227,15 +227,15 @@ export async function insertEvents(
     -- One row for each account, because accounts take turns.
     waiting as (
       insert into outbox (day, turn, positions)
-      select (now() at time zone 'utc')::date, account_id, array_agg(position order by position)
+      select day, account_id, array_agg(position order by position)
       from (
-        select unnest(place.positions) as position,
+        select place.day, unnest(place.positions) as position,
           unnest(${uuidArray(events.map(({ accountId }) => accountId))}::uuid[]) as account_id
         from place
       ) as given
-      group by account_id
+      group by day, account_id
     )
-    select (now() at time zone 'utc')::date::text as day, positions[1] as first, statement_timestamp() as created_at,
+    select day::text, positions[1] as first, statement_timestamp() as created_at,
       -- Listed only if other transactions took positions in between.
       case when positions[cardinality(positions)] - positions[1] >= cardinality(positions)
         then array_to_string(positions, ',') end as positions,

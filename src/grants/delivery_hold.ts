@@ -114,8 +114,7 @@ async function requestHold(
   await sql`
     with asked as (
       insert into delivery_holds (id, client_id, account_id, lane, until)
-      -- Not now(), which may be from before a step of the clock (webhooks/lanes/clock_steps.ts).
-      values (${id}, ${clientId}, ${accountId}, ${lane}, clock_timestamp() + ${holdLifetimeSeconds} * interval '1 second')
+      values (${id}, ${clientId}, ${accountId}, ${lane}, now() + ${holdLifetimeSeconds} * interval '1 second')
       returning id)
     select announce(${deliveryHoldChannel}, id::text) from asked`.execute(db);
 }
@@ -190,6 +189,9 @@ async function releaseHold(db: Database | Transaction, id: string): Promise<bool
   return rows.length > 0;
 }
 
+/** Also a hold that ends too late: the clock was set back. */
+const isExpired = sql<boolean>`until not between now() and now() + ${2 * holdLifetimeSeconds} * interval '1 second'`;
+
 /** Reads all holds. Deletes those that have expired and whose transaction is not running. */
 export async function readDeliveryHolds(db: Database): Promise<DeliveryHold[]> {
   const { rows } = await sql<{
@@ -199,7 +201,7 @@ export async function readDeliveryHolds(db: Database): Promise<DeliveryHold[]> {
     lane: string | null;
     is_expired: boolean;
   }>`
-    select id, client_id, account_id, lane, until < now() as is_expired from delivery_holds`.execute(db);
+    select id, client_id, account_id, lane, ${isExpired} as is_expired from delivery_holds`.execute(db);
   const expired = rows.filter(({ is_expired }) => is_expired).map(({ id }) => id);
   const gone = new Set(expired.length === 0 ? [] : await deleteExpiredHolds(db, expired));
   return rows
@@ -216,7 +218,7 @@ export async function readDeliveryHolds(db: Database): Promise<DeliveryHold[]> {
 async function deleteExpiredHolds(db: Database, ids: readonly string[]): Promise<string[]> {
   const { rows } = await sql<{ id: string }>`
     with expired as (
-      select id from delivery_holds where id = any(${ids}::uuid[]) and until < now() for update skip locked),
+      select id from delivery_holds where id = any(${ids}::uuid[]) and ${isExpired} for update skip locked),
     acknowledgements as (delete from delivery_hold_acknowledgements where hold in (select id from expired))
     delete from delivery_holds where id in (select id from expired) returning id`.execute(db);
   return rows.map(({ id }) => id);

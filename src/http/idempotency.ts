@@ -12,6 +12,7 @@ import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
 import type { Sealer } from '../crypto/sealing.ts';
 import type { Database, Transaction } from '../database/database.ts';
+import { steadyNow } from '../database/steady_clock.ts';
 import type { JsonResponse } from './json_response.ts';
 import { Problem } from './problem.ts';
 
@@ -178,6 +179,6 @@ const sweepRowsMax = 10_000;
 export async function sweepIdempotencyKeys(db: Database): Promise<void> {
   await sql`
     delete from idempotency_keys where ctid = any(array(
-      select ctid from idempotency_keys where created_at <= now() - make_interval(hours => ${keptHours})
+      select ctid from idempotency_keys where created_at <= ${steadyNow()} - make_interval(hours => ${keptHours})
       limit ${sweepRowsMax} for update skip locked))`.execute(db);
 }

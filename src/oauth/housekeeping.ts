@@ -6,7 +6,7 @@
 import { sql } from 'kysely';
 import { removeUnusedClients } from '../clients/self_registered.ts';
 import type { Database } from '../database/database.ts';
-import { watchClock } from '../database/trusted_clock.ts';
+import { steadyNow } from '../database/steady_clock.ts';
 
 /** Milliseconds between rounds, and rows per statement. */
 const roundMs = 60_000;
@@ -16,29 +16,29 @@ const grantsMs = 3_600_000;
 /** Maximum batches per table and round. */
 const batchesMax = 50;
 
-/** Tables with the condition for rows to delete. */
-const expiredRows: readonly [table: string, condition: string][] = [
-  // Kept for an hour after expiry, so that a replayed code still revokes its tokens.
-  ['authorization_codes', "expires_at < now() - interval '1 hour'"],
-  ['refresh_tokens', "expires_at < now() - interval '1 hour'"],
-  ['access_tokens', 'expires_at < now()'],
-  ['login_sessions', 'expires_at < now()'],
-  ['interactions', 'expires_at < now()'],
-  ['account_links', 'expires_at < now()'],
-  ['login_requests', 'expires_at < now()'],
-  ['upstream_logins', 'expires_at < now()'],
-  ['device_codes', "expires_at < now() - interval '1 hour'"],
-  ['pushed_requests', "expires_at < now() - interval '1 hour'"],
-  ['used_proofs', 'expires_at < now()'],
-  ['sign_in_failures', 'window_ends_at < now()'],
-  ['withdrawals', 'until < now()'],
-  ['signing_keys', "expires_at < now() - interval '1 day'"],
-  ['client_secrets', 'expires_at < now()'],
-  ['grants', "withdrawn_at < now() - interval '90 days'"],
-  ['registration_windows', 'ends_at < now()'],
-  ['initial_access_tokens', 'expires_at < now() or uses_left = 0'],
-  ['logout_notices', "created_at < now() - interval '30 days'"],
-  ['audit_entries', "at < now() - interval '90 days'"],
+/** Tables, the time at which a row of each expires, and how long it is kept after that. */
+const expiredRows: readonly [table: string, expiresAt: string, kept?: string][] = [
+  // A replayed code still revokes its tokens.
+  ['authorization_codes', 'expires_at', '1 hour'],
+  ['refresh_tokens', 'expires_at', '1 hour'],
+  ['access_tokens', 'expires_at'],
+  ['login_sessions', 'expires_at'],
+  ['interactions', 'expires_at'],
+  ['account_links', 'expires_at'],
+  ['login_requests', 'expires_at'],
+  ['upstream_logins', 'expires_at'],
+  ['device_codes', 'expires_at', '1 hour'],
+  ['pushed_requests', 'expires_at', '1 hour'],
+  ['used_proofs', 'expires_at'],
+  ['sign_in_failures', 'window_ends_at'],
+  ['withdrawals', 'until'],
+  ['signing_keys', 'expires_at', '1 day'],
+  ['client_secrets', 'expires_at'],
+  ['grants', 'withdrawn_at', '90 days'],
+  ['registration_windows', 'ends_at'],
+  ['initial_access_tokens', "case when uses_left = 0 then '-infinity' else expires_at end"],
+  ['logout_notices', 'created_at', '30 days'],
+  ['audit_entries', 'at', '90 days'],
 ];
 
 /**
@@ -57,21 +57,21 @@ export async function runHousekeeping(db: Database): Promise<Record<string, numb
       failures.push(new Error(`${table}: ${(cause as Error).message}`, { cause }));
     }
   };
-  for (const [table, condition] of expiredRows) {
-    await attempt(table, () => deleteRows(db, table, condition));
+  for (const [table, expiresAt, kept = '0'] of expiredRows) {
+    await attempt(table, () => deleteRows(db, table, expiresAt, kept));
   }
   await attempt('clients', () => removeUnusedClients(db, batchRows));
   if (failures.length === 0) return deleted;
   throw new AggregateError(failures, failures.map(({ message }) => message).join('; '));
 }
 
-async function deleteRows(db: Database, table: string, condition: string): Promise<number> {
+async function deleteRows(db: Database, table: string, expiresAt: string, kept: string): Promise<number> {
   let deleted = 0;
   for (let batch = 0; batch < batchesMax; batch += 1) {
     const { numAffectedRows } = await sql`
       delete from ${sql.table(table)}
       where ctid = any(array(
-        select ctid from ${sql.table(table)} where ${sql.raw(condition)}
+        select ctid from ${sql.table(table)} where ${sql.raw(expiresAt)} < ${steadyNow()} - ${kept}::interval
         limit ${batchRows} for update skip locked))`.execute(db);
     const rows = Number(numAffectedRows ?? 0);
     deleted += rows;
@@ -91,9 +91,9 @@ export async function deleteSupersededGrants(db: Database): Promise<number> {
     delete from grants
     where id = any(array(
       select g.id from grants g
-      where g.withdrawn_at is null and g.created_at < now() - interval '2 days'
-        and not exists (select from refresh_tokens t where t.grant_id = g.id and t.expires_at > now())
-        and not exists (select from access_tokens t where t.grant_id = g.id and t.expires_at > now())
+      where g.withdrawn_at is null and g.created_at < ${steadyNow()} - interval '2 days'
+        and not exists (select from refresh_tokens t where t.grant_id = g.id and t.expires_at > ${steadyNow()})
+        and not exists (select from access_tokens t where t.grant_id = g.id and t.expires_at > ${steadyNow()})
         and not exists (select from subscriptions s where s.grant_id = g.id and s.state <> 'ended')
         and exists (
           select from grants newer
@@ -103,23 +103,14 @@ export async function deleteSupersededGrants(db: Database): Promise<number> {
   return Number(numAffectedRows ?? 0);
 }
 
-/**
- * Starts the rounds. Skips rounds while the database's clock cannot be trusted: it would delete rows for good that only look
- * expired.
- * @returns a function that stops housekeeping and waits for the current round
- */
+/** Starts the rounds. @returns a function that stops housekeeping and waits for the current round */
 export function startHousekeeping(db: Database, onError: (error: unknown) => void): () => Promise<void> {
-  const isTrusted = watchClock(db);
-  const ifTrusted = async (work: () => Promise<unknown>) => {
-    if (await isTrusted()) await work();
-  };
-  // The clock is also read now, so that a jump before the first round is seen.
-  let round: Promise<unknown> = isTrusted().catch(onError);
+  let round: Promise<unknown> = Promise.resolve();
   const timer = setInterval(() => {
-    round = ifTrusted(() => runHousekeeping(db)).catch(onError);
+    round = runHousekeeping(db).catch(onError);
   }, roundMs);
   const grantsTimer = setInterval(() => {
-    round = round.then(() => ifTrusted(() => deleteSupersededGrants(db))).catch(onError);
+    round = round.then(() => deleteSupersededGrants(db)).catch(onError);
   }, grantsMs);
   timer.unref();
   grantsTimer.unref();

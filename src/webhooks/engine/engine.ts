@@ -15,10 +15,12 @@ import { createSealer } from '../../crypto/sealing.ts';
 import { type Database, isDatabaseUnavailable, openDatabase } from '../../database/database.ts';
 import { enterEpoch } from '../../database/epoch.ts';
 import { Notifications } from '../../database/notifications.ts';
+import { ensurePartitions } from '../../database/partitions.ts';
 import { collectStartupGarbage } from '../../garbage_collection.ts';
 import { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type RecoveryTurns, stepRecovery } from '../fan_out/recovery.ts';
+import { endLongWaits } from '../lanes/long_waits.ts';
 import { createWorkerMetrics, type WorkerMetrics } from '../lanes/metrics.ts';
 import { removeDeadNodes } from '../lanes/node.ts';
 import { takeNodeName } from '../lanes/node_name.ts';
@@ -40,6 +42,8 @@ import {
 
 /** Milliseconds between two runs of retention: usually, and if locks of others were in the way. */
 const retentionPauseMs = { usual: 3_600_000, locked: 60_000 };
+/** Milliseconds between searches for waits that are too long. */
+const longWaitsPauseMs = 3_600_000;
 /** Milliseconds between searches for subscriptions whose owners must be warned. */
 const warnPauseMs = 600_000;
 /**
@@ -78,6 +82,7 @@ class Engine {
   #receivedBytes = 0;
   readonly #predecessors: readonly string[];
   readonly #nodeName: string | null;
+  readonly #retryScheduleSeconds: readonly number[];
   readonly #collectsStartupGarbage: boolean;
   #isStarted = false;
   #isStopping = false;
@@ -90,6 +95,7 @@ class Engine {
     this.#replayable = settings.replayableKinds;
     this.#predecessors = settings.predecessors ?? [];
     this.#nodeName = settings.nodeName ?? null;
+    this.#retryScheduleSeconds = settings.retryScheduleSeconds;
     this.#collectsStartupGarbage = settings.collectsStartupGarbage ?? false;
     const { databaseUrl, connectionsMax } = settings;
     const secret = Buffer.from(settings.secret);
@@ -184,8 +190,14 @@ class Engine {
   async #start(): Promise<void> {
     await this.#notifications.start();
     await this.#keys.start();
-    await this.#applyRetention();
+    // A backup may be in the way: partitions exist for a week.
+    await ensurePartitions(this.#db);
+    // Deletes nothing until the clock of a machine that has just started has had an hour to be set right.
+    this.#planRetention(true);
+    const endWaits = () => void endLongWaits(this.#db, this.#retryScheduleSeconds).catch(this.#onError);
+    endWaits();
     this.#timers.push(
+      setInterval(endWaits, longWaitsPauseMs),
       setInterval(() => this.#recover(), recoveryPauseMs),
       setInterval(() => void this.#warn().catch(this.#onError), warnPauseMs),
     );
@@ -247,15 +259,16 @@ class Engine {
     return what === 'metrics' ? this.#registry.metrics() : this.#worker.isUp;
   }
 
-  async #applyRetention(): Promise<void> {
-    const isComplete = await applyRetention(this.#db);
+  #planRetention(isComplete: boolean): void {
     if (this.#isStopping) return;
     const pauseMs = isComplete ? retentionPauseMs.usual : retentionPauseMs.locked;
-    this.#retentionTimer = setTimeout(() => {
-      this.#applyRetention().catch((error) => {
-        this.#onError(error);
+    this.#retentionTimer = setTimeout(async () => {
+      try {
+        this.#planRetention(await applyRetention(this.#db));
+      } catch (error) {
+        this.#onError(error as Error);
         this.#retentionTimer?.refresh();
-      });
+      }
     }, pauseMs);
   }
 

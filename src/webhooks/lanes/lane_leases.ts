@@ -169,7 +169,7 @@ export class LaneLeases {
   tick(now: number): void {
     if (now >= this.#claimAt) {
       this.#claimAt = now + claimPauseMs;
-      this.#claim();
+      this.#claim(now);
       this.#release(now);
     }
     if (now >= this.#pollAt) {
@@ -178,9 +178,9 @@ export class LaneLeases {
     }
   }
 
-  #claim(): void {
+  #claim(now: number): void {
     const { db, node, loader, background, metrics } = this.#options;
-    if (this.#isClaiming || !this.hasRoom || !node.maySend) return;
+    if (this.#isClaiming || !this.hasRoom || !this.isCurrent(now)) return;
     this.#isClaiming = true;
     background.run(async () => {
       try {

@@ -17,7 +17,6 @@ import {
   type SubscriptionRow,
   toSubscription,
 } from '../subscriptions/subscription.ts';
-import { pauseSecondsMax, plannedFrom, plannedNow, retrySecondsMax } from './clock_steps.ts';
 
 /** The state of a lane when a node claims or reloads it. */
 export interface LaneState {
@@ -101,11 +100,8 @@ export async function loadLanes(
         select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
         union select r.sequence from retries r where r.lane = p.lane and r.sequence > p.cursor
       ), ',') else '' end as attempted,
-      -- A longer pause was written while the clock was ahead.
-      (extract(epoch from case when p.paused_until < clock.now + make_interval(secs => ${pauseSecondsMax})
-        then p.paused_until - clock.now end) * 1000)::float8 as pause_ms,
-      (select (extract(epoch from case when min(due_at) <= clock.now + make_interval(secs => ${retrySecondsMax})
-          then min(due_at) - clock.now else interval '0' end) * 1000)::float8
+      (extract(epoch from p.paused_until - now()) * 1000)::float8 as pause_ms,
+      (select (extract(epoch from min(due_at) - now()) * 1000)::float8
         from retries r where r.lane = p.lane and r.due_at is not null having min(due_at) is not null) as retry_ms,
       case when s.ordered then (
         select count(*) from retries r where r.lane = p.lane and r.due_at is not null and r.state = 'pending'
@@ -114,7 +110,6 @@ export async function loadLanes(
     join lane_progress p on p.lane = given.lane
     join lanes l on l.id = p.lane
     join subscriptions s on s.lane = p.lane
-    cross join (select ${plannedNow} as now offset 0) as clock
     where p.owner = ${node}::bigint`.execute(db);
   const secretsOf = (row: LaneRow): { secrets: Secrets; lines: string } | null => {
     try {
@@ -190,7 +185,7 @@ export async function releaseLanes(
     update lane_progress set owner = null, cursor = greatest(lane_progress.cursor, head.cursor),
       -- A due time that is already set was requested while the lane was leased (see wakeLane).
       due_at = least(lane_progress.due_at,
-        case when head.due_ms is not null then ${plannedFrom} + head.due_ms * interval '1 millisecond' end)
+        case when head.due_ms is not null then now() + head.due_ms * interval '1 millisecond' end)
     from head where lane_progress.lane = head.lane and lane_progress.owner = ${node}::bigint
     returning lane_progress.lane`.execute(db);
   return rows.map(({ lane }) => Number(lane));
@@ -206,7 +201,7 @@ export async function postponeLanes(db: Database, node: string, lanes: readonly 
   if (lanes.length === 0) return;
   await sql`
     update lane_progress set owner = null, due_at = greatest(
-      ${plannedFrom} + make_interval(secs => ${postponeSeconds}::float8 * (1 + random())), paused_until)
+      now() + make_interval(secs => ${postponeSeconds}::float8 * (1 + random())), paused_until)
     where lane = any(${bigintArray(lanes)}::bigint[]) and owner = ${node}::bigint`.execute(db);
 }
 
@@ -252,8 +247,7 @@ export interface Sweep {
 
 /**
  * Sweeps the lanes after `after`, in order of their ids. Releases lanes of nodes that no longer exist: a node can claim a lane
- * after its removal. Makes lanes due that have deliveries but neither a lease nor a due time. Does the same for lanes whose due
- * time or pause a wrong clock planned.
+ * after its removal. Makes lanes due that have deliveries but neither a lease nor a due time.
  * @param limit maximum lanes
  */
 export async function sweepLanes(db: Database, node: string, after: number, limit: number): Promise<Sweep> {
@@ -280,22 +274,10 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
       update lane_progress set due_at = now() from forgotten
       where lane_progress.lane = forgotten.lane and lane_progress.owner is null and lane_progress.due_at is null
       returning 1 as repaired
-    ),
-    -- A wrong clock planned these.
-    postponed as (
-      update lane_progress p set
-        due_at = case when p.owner is null then now() else p.due_at end,
-        paused_until = case when p.paused_until <= clock.now + make_interval(secs => ${pauseSecondsMax}) then p.paused_until end
-      from slice cross join (select ${plannedNow} as now offset 0) as clock
-      where p.lane = slice.lane and (
-        p.paused_until > clock.now + make_interval(secs => ${pauseSecondsMax})
-        or (p.owner is null and p.due_at > clock.now + make_interval(secs => ${retrySecondsMax})))
-      returning 1 as repaired
     )
     select (select max(lane) from slice) as last, (select count(*)::int from slice) as count,
       (select coalesce(string_agg(lane::text, ','), '') from slice where owner = ${node}::bigint) as held,
-      (select count(*)::int from orphan) + (select count(*)::int from woken)
-        + (select count(*)::int from postponed) as repaired`.execute(db);
+      (select count(*)::int from orphan) + (select count(*)::int from woken) as repaired`.execute(db);
   const { last, count, held, repaired } = rows[0] as (typeof rows)[number];
   return {
     last: count < limit ? null : Number(last),

@@ -4,8 +4,8 @@
  * silent. A node whose counter has not changed for 7 s by another node's clock is removed, and others claim its lanes. Another
  * node may repeat the attempts that it had in flight. The database discards their late outcomes (fencing).
  *
- *   joined → (heartbeat every second, renewal every 5 s) → left
- *                                                       → silent → removed, its lanes claimed by others → joined again
+ *   joined → (heartbeat every second) → left
+ *                                    → silent → removed, its lanes claimed by others → joined again
  */
 
 import { randomBytes } from 'node:crypto';
@@ -15,16 +15,11 @@ import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { beginEpoch } from '../../database/epoch.ts';
 import { releaseLeasesOf } from '../../database/lease.ts';
-import { exchangeTimeoutMs } from '../sending/sender.ts';
-import { clockOfHeartbeat } from './clock_steps.ts';
 import { abandonLanes } from './lane_store.ts';
 import { type Peer, Peers } from './peers.ts';
 
-/** Seconds until a renewal expires: longer than an exchange and 15 s. */
-const leaseSeconds = 45;
-const renewPauseMs = 5_000;
-/** Milliseconds left for an exchange that starts at the last moment, and for recording its outcome. */
-const marginMs = exchangeTimeoutMs + 5_000;
+/** Seconds after its last heartbeat for which a node counts as running, for operators (`/admin/nodes`, `nuncio epoch begin`). */
+const aliveSeconds = 45;
 
 export interface NodeOptions {
   /** Set by the operator, for one node at a time (node_name.ts); null if not set. */
@@ -32,11 +27,7 @@ export interface NodeOptions {
   onError: (error: Error) => void;
   /** Another node removed this one, so it has no leases any more. */
   onLost: () => void;
-  /** The database's clock went back, and planned times are not brought forward yet. Called at each heartbeat until then. */
-  onClockBack: () => void;
-  /** Planned times were brought forward by some node. */
-  onClockFollowed: () => void;
-  /** Called with the database's epoch at each renewal and heartbeat. */
+  /** Called with the database's epoch at each heartbeat. */
   onEpoch: (epoch: string) => void;
 }
 
@@ -45,17 +36,13 @@ export class Node {
   readonly id = String(randomBytes(8).readBigUInt64BE() >> 2n);
   readonly #db: Database;
   readonly #options: NodeOptions;
-  /** On the monotonic clock, which clock steps do not affect. */
-  #safeUntil = 0;
+  /** What to add to the monotonic clock to get the database's. */
   #clockOffset = 0;
-  /** How often the database's clock went back; undefined before the first heartbeat. */
-  #clockSteps: string | undefined;
   #isAbandoned = false;
   /** The heartbeat counter in the database. */
   #heartbeats = 0;
   readonly #peers = new Peers();
   #turn: Promise<void> = Promise.resolve();
-  #timer: NodeJS.Timeout | undefined;
 
   constructor(db: Database, options: NodeOptions) {
     this.#db = db;
@@ -65,11 +52,6 @@ export class Node {
   /** Whether other nodes are sending. */
   hasPeers = false;
 
-  /** Whether an attempt may start now. */
-  get maySend(): boolean {
-    return performance.now() < this.#safeUntil;
-  }
-
   /**
    * The database's time of day in milliseconds since 1970. Steps of this machine's clock do not affect it.
    */
@@ -78,17 +60,11 @@ export class Node {
   }
 
   async join(): Promise<void> {
-    await this.#inTurn(() => this.#renew());
+    await this.#add();
     await this.heartbeat();
-    this.#timer = setInterval(() => {
-      this.#inTurn(() => this.#renew()).catch(this.#options.onError);
-    }, renewPauseMs);
-    this.#timer.unref();
   }
 
   async leave(): Promise<void> {
-    clearInterval(this.#timer);
-    this.#safeUntil = 0;
     await this.#inTurn(async () => {
       await abandonLanes(this.#db, [this.id]);
       await sql`delete from nodes where id = ${this.id}`.execute(this.#db);
@@ -97,8 +73,6 @@ export class Node {
 
   /** Leaves without accessing the database. */
   abandon(): void {
-    clearInterval(this.#timer);
-    this.#safeUntil = 0;
     this.#isAbandoned = true;
   }
 
@@ -110,36 +84,27 @@ export class Node {
     await this.#inTurn(async () => {
       const askedAt = performance.now();
       const { rows } = await sql<HeartbeatRow>`
-        with own as (update nodes set heartbeats = heartbeats + 1 where id = ${this.id} returning heartbeats),
-        ${clockOfHeartbeat}
+        with own as (
+          update nodes set heartbeats = heartbeats + 1, alive_until = ${aliveUntil} where id = ${this.id} returning heartbeats)
         select (select heartbeats from own) as own_heartbeats, current_epoch()::text as epoch,
-          clock.went_back as clock_went_back, clock.steps as clock_steps,
-          n.id, n.host, n.process, n.heartbeats, n.silent_heartbeats = n.heartbeats and n.silent_epoch = current_epoch() as is_recorded_silent
-        from (select) as one left join clock on true left join nodes n on n.id <> ${this.id}`.execute(
-        this.#db,
-      );
+          (extract(epoch from clock_timestamp()) * 1000)::float8 as now,
+          n.id, n.host, n.process, n.heartbeats,
+          n.silent_heartbeats = n.heartbeats and n.silent_epoch = current_epoch() as is_recorded_silent
+        from (select) as one left join nodes n on n.id <> ${this.id}`.execute(this.#db);
       const [first] = rows as [HeartbeatRow];
-      const { own_heartbeats: ownHeartbeats, epoch } = first;
-      this.#heedEpoch(epoch);
-      this.#heedClock(first);
-      if (ownHeartbeats === null) await this.#renew();
-      else if (Number(ownHeartbeats) <= this.#heartbeats) await this.#beginEpoch();
+      const { own_heartbeats: ownHeartbeats, epoch, now } = first;
+      this.#options.onEpoch(epoch);
+      if (this.#isAbandoned) throw new Error('the node belongs to an earlier epoch of the database');
+      const readAt = performance.now();
+      this.#clockOffset = now - (askedAt + readAt) / 2;
+      if (ownHeartbeats === null) {
+        await this.#add();
+        this.#options.onLost();
+      } else if (Number(ownHeartbeats) <= this.#heartbeats) await this.#beginEpoch();
       else this.#heartbeats = Number(ownHeartbeats);
       const peers = rows.flatMap((row) => (row.id === null ? [] : [{ ...row, id: row.id }]));
-      await this.#judgePeers(peers, askedAt, performance.now());
+      await this.#judgePeers(peers, askedAt, readAt);
     });
-  }
-
-  #heedEpoch(epoch: string): void {
-    this.#options.onEpoch(epoch);
-    if (this.#isAbandoned) throw new Error('the node belongs to an earlier epoch of the database');
-  }
-
-  #heedClock({ clock_went_back: wentBack, clock_steps: steps }: HeartbeatRow): void {
-    const { onClockBack, onClockFollowed } = this.#options;
-    if (wentBack) onClockBack();
-    if (this.#clockSteps !== undefined && this.#clockSteps !== steps) onClockFollowed();
-    this.#clockSteps = steps;
   }
 
   /** The database has an older heartbeat counter of this node: it was restored to an earlier state. */
@@ -155,24 +120,14 @@ export class Node {
     await turn;
   }
 
-  async #renew(): Promise<void> {
-    const askedAt = performance.now();
-    const { rows } = await sql<{ now: number; is_new: boolean; heartbeats: string; epoch: string }>`
+  async #add(): Promise<void> {
+    const { rows } = await sql<{ heartbeats: string }>`
       insert into nodes (id, host, process, alive_until, heartbeats, name)
-      values (${this.id}, ${place.host}, ${place.process}, now() + make_interval(secs => ${leaseSeconds}),
+      values (${this.id}, ${place.host}, ${place.process}, ${aliveUntil},
         -- The counter starts at random. A node that recorded the old counter as silent must not confuse it with this one.
-        1 + floor(random() * 1000000000)::bigint, ${this.#options.name})
-      on conflict (id) do update set alive_until = excluded.alive_until
-      returning (extract(epoch from clock_timestamp()) * 1000)::float8 as now, xmax = 0 as is_new, heartbeats,
-        current_epoch()::text as epoch`.execute(this.#db);
-    this.#heedEpoch(rows[0]?.epoch ?? '');
-    if (rows[0]?.is_new) {
-      this.#heartbeats = Number(rows[0].heartbeats);
-      if (this.#safeUntil > 0) this.#options.onLost();
-    }
-    // The time before the statement, because the database starts counting later.
-    this.#safeUntil = askedAt + leaseSeconds * 1_000 - marginMs;
-    this.#clockOffset = (rows[0]?.now ?? 0) - (askedAt + performance.now()) / 2;
+        ${this.#heartbeats + 1}::bigint + floor(random() * 1000000000)::bigint, ${this.#options.name})
+      returning heartbeats`.execute(this.#db);
+    this.#heartbeats = Number(rows[0]?.heartbeats);
   }
 
   /** Records silent nodes. Removes dead ones, and nodes of this machine whose process is gone. */
@@ -185,6 +140,8 @@ export class Node {
     await recordSilentNodes(this.#db, silent);
   }
 }
+
+const aliveUntil = sql`now() + make_interval(secs => ${aliveSeconds})`;
 
 interface PeerRow extends Peer {
   host: string;
@@ -199,8 +156,7 @@ interface HeartbeatRow extends Omit<PeerRow, 'id'> {
   /** Null if another node removed this one. */
   own_heartbeats: string | null;
   epoch: string;
-  clock_went_back: boolean;
-  clock_steps: string;
+  now: number;
 }
 
 /**

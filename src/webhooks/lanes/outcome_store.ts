@@ -17,7 +17,6 @@ import {
   textArray,
 } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
-import { plannedFrom } from './clock_steps.ts';
 import { type AttemptRecord, attemptNumberMax, type Outcome } from './outcome_policy.ts';
 
 /** A lane's progress, including the outcomes that are written with it. */
@@ -102,7 +101,7 @@ function storeProgress(node: string, progress: readonly Progress[]) {
         cursor = greatest(lane_progress.cursor, given.cursor),
         failures = given.failures,
         failing_since = case when given.failures > 0 then coalesce(lane_progress.failing_since, now()) end,
-        paused_until = case when given.pause_ms > 0 then ${plannedFrom} + given.pause_ms * interval '1 millisecond' end
+        paused_until = case when given.pause_ms > 0 then now() + given.pause_ms * interval '1 millisecond' end
       from unnest(
         ${bigintArray(advanced.map(({ lane }) => lane))}::bigint[],
         ${bigintArray(advanced.map(({ cursor }) => cursor))}::bigint[],
@@ -164,7 +163,7 @@ function keepRetries(kept: readonly Outcome[], now: number) {
   return sql`
     kept as (
       insert into retries (lane, sequence, day, state, attempts, due_at, resends)
-      select lane, sequence, day::date, state, attempts, ${plannedFrom} + due_ms * interval '1 millisecond', resends
+      select lane, sequence, day::date, state, attempts, now() + due_ms * interval '1 millisecond', resends
       from unnest(
         ${bigintArray(kept.map(({ lane }) => lane))}::bigint[],
         ${bigintArray(kept.map(({ sequence }) => sequence))}::bigint[],

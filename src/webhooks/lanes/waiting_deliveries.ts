@@ -9,7 +9,6 @@ import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
-import { plannedNow, retrySecondsMax } from './clock_steps.ts';
 import type { WaitingMemory } from './waiting_memory.ts';
 
 /** Deliveries of a lane after `after`, up to `upTo`. */
@@ -102,7 +101,7 @@ async function readNewDeliveriesOf(
   return checkRights(db, kinds, waiting);
 }
 
-/** Reads deliveries whose retry is due, longest due first, then those that a wrong clock planned. @param limit maximum per lane */
+/** Reads deliveries whose retry is due, longest due first. @param limit maximum per lane */
 export async function readDueRetries(
   db: Database,
   kinds: KindArrays,
@@ -113,11 +112,7 @@ export async function readDueRetries(
     select r.lane, r.sequence, r.day, d.event, r.state, r.attempts, r.resends
     from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
     cross join lateral (
-      (select * from retries where lane = given.lane and due_at <= now() order by due_at, sequence limit ${limit}::int)
-      union all
-      (select * from retries where lane = given.lane and due_at > ${plannedNow} + make_interval(secs => ${retrySecondsMax})
-        order by due_at, sequence limit ${limit}::int)
-      limit ${limit}::int
+      select * from retries where lane = given.lane and due_at <= now() order by due_at, sequence limit ${limit}::int
     ) as r
     cross join lateral (
       select event from deliveries where lane = r.lane and sequence = r.sequence and day = r.day offset 0

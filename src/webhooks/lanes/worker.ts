@@ -20,7 +20,6 @@ import type { Quotas } from '../subscriptions/quotas.ts';
 import { AttemptBudget } from './attempt_budget.ts';
 import { AttemptStarter } from './attempt_starter.ts';
 import { BackgroundTasks } from './background_tasks.ts';
-import { followClock, repairTimes } from './clock_steps.ts';
 import { DeliveryReader } from './delivery_reader.ts';
 import { HostLimits } from './host_limits.ts';
 import type { Lane } from './lane.ts';
@@ -134,8 +133,7 @@ export class Worker {
       hosts: new HostLimits(options.quotas),
       budget: this.#budget,
       retries: this.#retries,
-      mayStart: (now) =>
-        !this.#isStopping && !this.#recorder.isFull && this.node.maySend && this.#leases.isCurrent(now),
+      mayStart: (now) => !this.#isStopping && !this.#recorder.isFull && this.#leases.isCurrent(now),
       onAttemptEnded: () => this.#reader.readMore(),
     });
     this.#fanOut = new FanOutLoop({
@@ -165,8 +163,6 @@ export class Worker {
         this.#leases.reconcileSoon();
       },
       onEpoch,
-      onClockBack: () => this.#background.run(() => followClock(this.#options.db)),
-      onClockFollowed: () => this.reloadAll(),
     });
   }
 
@@ -189,7 +185,6 @@ export class Worker {
   async start(): Promise<void> {
     const joinedAt = performance.now();
     await this.node.join();
-    this.#background.run(() => repairTimes(this.#options.db));
     await this.#leases.start(joinedAt);
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);
@@ -204,7 +199,7 @@ export class Worker {
    * Which parts of the worker are working. Their last success decides, not their start.
    */
   get isUp(): { fanOut: boolean; sending: boolean } {
-    const sending = !this.#isStopping && this.node.maySend && this.#leases.isUp;
+    const sending = !this.#isStopping && this.#leases.isUp;
     return { fanOut: this.#fanOut.isUp, sending };
   }
 

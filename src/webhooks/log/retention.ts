@@ -7,6 +7,7 @@ import { sql } from 'kysely';
 import { isId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
 import { dropPartitions, ensurePartitions } from '../../database/partitions.ts';
+import { steadyNow } from '../../database/steady_clock.ts';
 import { dropOldStats } from './delivery_stats.ts';
 
 /** Days that events and their deliveries are kept. */
@@ -16,21 +17,19 @@ export const retentionDays = 30;
 const dayTables = ['attempts', 'deliveries', 'events'];
 
 /**
- * Creates the partitions of the coming days and drops expired ones. The database's clock may be wrong, so retention's
- * own date follows it by at most one day per call and never leads the newest event by more than a day. A day that
- * still has pending deliveries is kept.
+ * Creates the partitions of the coming days and drops expired ones. A day that still has pending deliveries is kept.
  * @returns false if locks of others, such as a backup, were in the way: call again soon
  */
 export async function applyRetention(db: Database, days = retentionDays): Promise<boolean> {
-  const areMade = await ensurePartitions(db, dayTables);
-  const today = await followClock(db);
+  const areMade = await ensurePartitions(db);
+  const now = steadyNow();
+  const today = await dayAt(db, now);
   const kept = await pendingDays(db, today, days);
   const areDropped = await dropPartitions(db, dayTables, { before: today, days, kept });
   await sql`
     delete from retries where day < ${today}::date - ${days}::int and day <> all(${kept}::date[])`.execute(
     db,
   );
-  const now = sql`least(now(), ${today}::date + interval '1 day')`;
   await sql`delete from event_ids where created_at < ${now} - make_interval(days => ${days}::int)`.execute(
     db,
   );
@@ -52,12 +51,10 @@ export async function applyRetention(db: Database, days = retentionDays): Promis
   return areMade && areDropped;
 }
 
-/** @returns the day that counts as today */
-async function followClock(db: Database): Promise<string> {
-  const { rows } = await sql<{ day: string }>`
-    update retention_day set day = least(
-      (now() at time zone 'utc')::date, day + 1, (select day + 1 from events order by day desc limit 1))
-    returning day::text`.execute(db);
+async function dayAt(db: Database, now: ReturnType<typeof steadyNow>): Promise<string> {
+  const { rows } = await sql<{ day: string }>`select (${now} at time zone 'utc')::date::text as day`.execute(
+    db,
+  );
   return (rows[0] as { day: string }).day;
 }
 

@@ -13,7 +13,6 @@ import { migrate } from '../../../src/database/migrate.ts';
 import { type DatabaseProxy, startDatabaseProxy } from '../database/database_proxy.ts';
 import { atEnd, eventually, newDataDir, start } from '../database/embedded_process.ts';
 import { type Replicated, replicate } from '../database/standby.ts';
-import { createSteppedClock, type SteppedClock } from '../database/stepped_clock.ts';
 import { type NuncioProcess, startProcess } from './process.ts';
 import { freePort } from './server.ts';
 
@@ -25,10 +24,6 @@ export interface Span {
 
 export type NodeFault = 'kill' | 'stop' | 'cut' | 'freeze';
 export type DatabaseFault = 'promote' | 'fill disk';
-/** Whose wall clock is set. */
-export type ClockOwner = 'database' | 'servers' | 'both';
-/** By how many seconds a clock is set: a month and a week ahead, beyond the partitions that exist, and back. */
-export const clockSteps = [35 * 86_400, 9 * 86_400, -2 * 3_600] as const;
 
 interface ServerNode {
   baseUrl: string;
@@ -54,45 +49,33 @@ export class NodeCluster {
   readonly stops: Span[] = [];
   /** Spans of the failovers, each from the moment when replication stopped. */
   readonly failovers: Span[] = [];
-  /** Spans in which the servers' clock was wrong, so that they may have refused valid tokens. */
-  readonly wrongClocks: Span[] = [];
   readonly #t: TestContext;
   #replicated: Replicated;
   /** The file system on which the primary's disk can be filled; null if this machine cannot mount one. */
   #disk: string | null;
-  /** Null if this machine cannot run programs with a clock of their own. */
-  readonly #clocks: Clocks | null;
 
-  private constructor(
-    t: TestContext,
-    proxy: DatabaseProxy,
-    replicated: Replicated,
-    disk: string | null,
-    clocks: Clocks | null,
-  ) {
+  private constructor(t: TestContext, proxy: DatabaseProxy, replicated: Replicated, disk: string | null) {
     this.#t = t;
     this.proxy = proxy;
     this.#replicated = replicated;
     this.#disk = disk;
-    this.#clocks = clocks;
   }
 
   static async start(t: TestContext, count: number, settings: Environment): Promise<NodeCluster> {
     const dataDir = newDataDir(t);
     const disk = mountSmall(t, dataDir) ? dataDir : null;
-    const clocks = createClocks(t);
-    const primary = await underClock(clocks, () => start(dataDir, 'server'));
+    const primary = await start(dataDir, 'server');
     await migrate(primary.connectionString);
     const proxy = await newProxy(t, primary.connectionString);
-    const replicated = await underClock(clocks, () => replicate(t, primary, dataDir));
-    const cluster = new NodeCluster(t, proxy, replicated, disk, clocks);
+    const replicated = await replicate(t, primary, dataDir);
+    const cluster = new NodeCluster(t, proxy, replicated, disk);
     for (let index = 0; index < count; index += 1) {
       const own = await newProxy(t, primary.connectionString);
       const port = String(await freePort());
       cluster.nodes.push({
         baseUrl: `http://localhost:${port}`,
         proxy: own,
-        settings: { ...settings, ...clocks?.servers.environment, PORT: port, DATABASE_URL: own.url },
+        settings: { ...settings, PORT: port, DATABASE_URL: own.url },
         process: undefined as never,
         isStruck: false,
         starting: Promise.resolve(),
@@ -104,10 +87,6 @@ export class NodeCluster {
 
   get canFillDisk(): boolean {
     return this.#disk !== null;
-  }
-
-  get canStepClock(): boolean {
-    return this.#clocks !== null;
   }
 
   /** Resolves when the standby has received every commit. */
@@ -143,27 +122,6 @@ export class NodeCluster {
     else await this.#fillDisk(random);
   }
 
-  /** Sets clocks ahead, or back if the number is negative, and sets them right again after some seconds. */
-  async stepClock(owner: ClockOwner, secondsAhead: number, random: () => number): Promise<void> {
-    if (this.#clocks === null) return;
-    const { database, servers } = this.#clocks;
-    const set = (seconds: number) => {
-      if (owner !== 'servers') database.set(seconds);
-      if (owner !== 'database') servers.set(seconds);
-    };
-    const span = { from: Date.now(), until: Number.POSITIVE_INFINITY };
-    if (owner !== 'database') this.wrongClocks.push(span);
-    set(secondsAhead);
-    await sleep(1_500 + random() * 3_500);
-    set(0);
-    span.until = Date.now();
-  }
-
-  /** Whether the servers' clock was wrong at some time since then. */
-  hadWrongClock(since: number): boolean {
-    return this.wrongClocks.some(({ until }) => until + clockLagMs >= since);
-  }
-
   /** Restarts every server that has exited. */
   async calm(): Promise<void> {
     for (const node of this.nodes) await this.#revive(node);
@@ -192,7 +150,7 @@ export class NodeCluster {
     span.until = Date.now();
     this.#disk = null;
     for (const node of this.nodes) await this.#revive(node);
-    this.#replicated = await underClock(this.#clocks, () => replicate(this.#t, old.standby, old.standbyDir));
+    this.#replicated = await replicate(this.#t, old.standby, old.standbyDir);
   }
 
   async #fillDisk(random: () => number): Promise<void> {
@@ -224,24 +182,6 @@ export class NodeCluster {
       }
     });
   }
-}
-
-interface Clocks {
-  database: SteppedClock;
-  servers: SteppedClock;
-}
-
-/** Time for a response that a server began while its clock was wrong. */
-const clockLagMs = 1_000;
-
-function createClocks(t: TestContext): Clocks | null {
-  const [database, servers] = [createSteppedClock(t), createSteppedClock(t)];
-  return database === undefined || servers === undefined ? null : { database, servers };
-}
-
-/** Runs a function that starts a PostgreSQL, with the clock of the databases. */
-function underClock<T>(clocks: Clocks | null, start: () => Promise<T>): Promise<T> {
-  return clocks === null ? start() : clocks.database.under(start);
 }
 
 async function newProxy(t: TestContext, databaseUrl: string): Promise<DatabaseProxy> {

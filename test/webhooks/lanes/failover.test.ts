@@ -181,12 +181,21 @@ test('webhooks 66: epoch begin` gives later deliveries ids of a new epoch and wa
     );
   await assert.rejects(begin(), CommandError);
 
-  // All leases have ended, as after a stop of all servers. The running server finds out when it renews its node.
+  // All leases have ended, as after a stop of all servers. The running server finds out with its next heartbeat.
   const nodes = async () =>
     (await sql<{ id: string }>`select id from nodes`.execute(server.db)).rows.map(({ id }) => id);
   const [firstNode] = await nodes();
-  await sql`update nodes set alive_until = now()`.execute(server.db);
-  await begin();
+  await until(
+    async () => {
+      await sql`update nodes set alive_until = now()`.execute(server.db);
+      // Unless a heartbeat comes in between.
+      return begin().then(
+        () => true,
+        () => false,
+      );
+    },
+    (hasBegun) => hasBegun,
+  );
   const { rows } = await sql<{ epoch: string }>`select current_epoch()::text as epoch`.execute(server.db);
   assert.ok(rows[0]?.epoch);
   await until(nodes, (ids) => ids.length > 0 && !ids.includes(firstNode as string));

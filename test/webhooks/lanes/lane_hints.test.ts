@@ -29,8 +29,8 @@ test('a changed subscription is announced by a hint that is heeded and counts as
   const retries = () => sql`select from retries where lane = ${lane}`.execute(db);
   await until(retries, ({ rows }) => rows.length === 1);
   status = 204;
-  // Only a hint makes the node read the lane, and find that no schedule has such a pause.
-  await sql`update retries set due_at = now() + interval '35 days' where lane = ${lane}`.execute(db);
+  // Only a hint makes the node read the lane, and find that the retry is due.
+  await sql`update retries set due_at = now() where lane = ${lane}`.execute(db);
   await app.request('PATCH', `/subscriptions/${id}`, { json: { description: 'changed' } });
   await subscriber.waitFor(2);
   assert.deepEqual(await falseHints(), []);
