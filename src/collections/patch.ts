@@ -69,7 +69,7 @@ export function patchedValues(type: ResourceType, row: OwnedRow, patch: unknown,
         !Object.hasOwn(document, name) &&
         type.fields.every((field) => field.name !== name || field.set !== 'client'),
     )
-    .map((name) => ({ pointer: `/${name}`, message: 'cannot be removed', code: 'read-only' }));
+    .map((name) => ({ pointer: `/${name}`, message: 'cannot be removed', code: 'read-only' as const }));
   if (errors.length > 0) throw bodyProblem(errors);
   return replacedValues(type, row, document, check);
 }

@@ -5,6 +5,7 @@ import { mustNameAccount, readAccountName } from '../accounts/account_name.ts';
 import { newId } from '../crypto/ids.ts';
 import { jsonDepthMax } from '../http/json.ts';
 import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
+import type { ProblemCode } from '../http/problem_codes.ts';
 import { activeTraceparent } from '../http/tracing.ts';
 import type { Catalogue } from './catalogue.ts';
 
@@ -123,7 +124,7 @@ export function readEvent(
   errors: ValidationError[],
 ): PublishedEvent | undefined {
   const count = errors.length;
-  const addError = (at: string, message: string, code?: string) => {
+  const addError = (at: string, message: string, code?: ProblemCode) => {
     errors.push({ pointer: pointer + at, message, ...(code === undefined ? {} : { code }) });
   };
   if (typeof item !== 'object' || item === null || Array.isArray(item)) {

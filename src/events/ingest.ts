@@ -8,6 +8,7 @@ import { isId } from '../crypto/ids.ts';
 import { textArray, uuidArray } from '../database/arrays.ts';
 import type { Transaction } from '../database/database.ts';
 import { Problem, type ValidationError } from '../http/problem.ts';
+import type { ProblemCode } from '../http/problem_codes.ts';
 import { type PublishedEvent, parseBatch, readEvent } from './batch.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { InboxRow } from './inbox.ts';
@@ -129,7 +130,7 @@ export function rejectionOf(error: unknown): Rejection {
   return { reason: `${(error as Error)?.message ?? error}`.slice(0, 500), errors: [] };
 }
 
-function reject(pointer: string, message: string, code: string): Rejection {
+function reject(pointer: string, message: string, code: ProblemCode): Rejection {
   const errors = [{ pointer, message, code }];
   return { reason: sentenceOf(errors), errors };
 }

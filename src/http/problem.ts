@@ -2,17 +2,18 @@
  * Problem details (RFC 9457): the form of every API error.
  */
 
+import type { ProblemCode } from './problem_codes.ts';
+
 /** An error at one place of a body: a JSON pointer (RFC 6901) and a sentence. */
 export interface ValidationError {
   pointer: string;
   message: string;
-  /** A stable word for programs. */
-  code?: string;
+  code?: ProblemCode;
 }
 
 export interface ProblemOptions {
-  /** A stable word for programs, the last part of `type`: lower case with dashes. */
-  code?: string;
+  /** Also the last part of `type`. */
+  code?: ProblemCode;
   errors?: ValidationError[];
   headers?: Record<string, string>;
   cause?: unknown;
@@ -42,7 +43,7 @@ const titles: Readonly<Record<number, string>> = {
 export class Problem extends Error {
   override readonly name = 'Problem';
   readonly status: number;
-  readonly code: string | undefined;
+  readonly code: ProblemCode | undefined;
   readonly errors: ValidationError[] | undefined;
   readonly headers: Record<string, string>;
 
@@ -88,8 +89,8 @@ export class ErrorList {
     this.#errors = errors.slice(0, errorsMax);
   }
 
-  /** @param place names of members and numbers of items, from the outside in. @param code a stable word for programs */
-  add(place: readonly (string | number)[], message: string, code?: string): void {
+  /** @param place names of members and numbers of items, from the outside in */
+  add(place: readonly (string | number)[], message: string, code?: ProblemCode): void {
     if (this.#errors.length >= errorsMax) return;
     const pointer = place.map((part) => `/${escapePointer(String(part))}`).join('');
     this.#errors.push({ pointer, message, ...(code === undefined ? {} : { code }) });

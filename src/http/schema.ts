@@ -5,6 +5,7 @@
  */
 
 import Type, { type Static, type TSchema } from 'typebox';
+import type { ProblemCode } from './problem_codes.ts';
 
 const nameKey = Symbol('name');
 const wordsKey = Symbol('words');
@@ -13,7 +14,7 @@ const codeKey = Symbol('code');
 interface Notes {
   [nameKey]?: string;
   [wordsKey]?: string;
-  [codeKey]?: string;
+  [codeKey]?: ProblemCode;
 }
 
 /** Names a schema. The reference describes it once, and refers to it wherever it occurs. */
@@ -36,7 +37,7 @@ export function schemaName(schema: TSchema): string | undefined {
  * @param words follow `must be`
  * @param code a stable word for programs
  */
-export function worded<S extends TSchema>(words: string, schema: S, code?: string): S {
+export function worded<S extends TSchema>(words: string, schema: S, code?: ProblemCode): S {
   return withNotes(schema, { [wordsKey]: words, ...(code === undefined ? {} : { [codeKey]: code }) });
 }
 
@@ -46,7 +47,7 @@ export function hasWords(schema: unknown): boolean {
 }
 
 /** The code of errors at places with this schema. */
-export function errorCode(schema: unknown): string | undefined {
+export function errorCode(schema: unknown): ProblemCode | undefined {
   return (schema as Notes | undefined)?.[codeKey];
 }
 

@@ -7,6 +7,7 @@ import type { FastifyRequest } from 'fastify';
 import type { Guard, Principal } from '../grants/principal.ts';
 import type { WithdrawalList } from '../grants/withdrawals.ts';
 import { Problem } from '../http/problem.ts';
+import { dashed } from '../http/problem_codes.ts';
 import type { AccessTokenClaims, AccessTokenVerifier } from './access_token.ts';
 import { dpopAlgorithms, type ProofChecker, type ProofError } from './dpop.ts';
 
@@ -77,7 +78,7 @@ function createReject(metadata: string, proofs: ProofChecker): Reject {
     ];
     const nonce = error === 'use_dpop_nonce' ? proofs.nonce() : null;
     return new Problem(statusOf[error], detail, {
-      code: error.replaceAll('_', '-'),
+      code: dashed(error),
       headers: {
         'www-authenticate': `${scheme} ${parameters.join(', ')}`,
         ...(nonce === null ? {} : { 'dpop-nonce': nonce }),

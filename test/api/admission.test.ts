@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
 import { sql } from 'kysely';
-import { admissionTable } from '../../scripts/admission_table.ts';
+import { admissionTable } from '../../scripts/api_tables.ts';
 import type { Operation } from '../../src/http/operation.ts';
 import { referenceParts } from '../../src/reference_parts.ts';
 import { createApiUser, requester } from '../support/clients/api_client.ts';
@@ -76,7 +76,7 @@ test('the reference describes the routes that are served, and no others', () => 
 
 test('docs/management.md lists who may call each operation', () => {
   const text = readFileSync('docs/management.md', 'utf8');
-  assert.ok(text.includes(admissionTable()), 'run node scripts/admission_table.ts');
+  assert.ok(text.includes(admissionTable()), 'run node scripts/api_tables.ts');
 });
 
 /** A request that the admission refuses before it looks at the rest. */

@@ -4,6 +4,7 @@ import Type, { type Static } from 'typebox';
 import type { ExternalAccount } from '../../accounts/external_account.ts';
 import { type LoginRequest, unknownAuthTime } from '../../accounts/login_request.ts';
 import type { ErrorList } from '../../http/problem.ts';
+import type { ProblemCode } from '../../http/problem_codes.ts';
 import { Nullable, named, StringEnum, strict, worded } from '../../http/schema.ts';
 import { GivenExternalId, profileMembers, readExternalAccount } from './schemas.ts';
 
@@ -85,7 +86,7 @@ export function checkAuthTime(
   { parameters, createdAt }: LoginRequest,
   errors: ErrorList,
 ): void {
-  const add = (message: string, code?: string) => errors.add(['auth_time'], message, code);
+  const add = (message: string, code?: ProblemCode) => errors.add(['auth_time'], message, code);
   const now = Math.floor(Date.now() / 1_000);
   const isFresh = parameters.prompt?.split(' ').includes('login') === true;
   if (authTime === undefined) {

@@ -5,6 +5,7 @@ import { isId } from '../../crypto/ids.ts';
 import { queryParameter } from '../../http/describe.ts';
 import type { PageQuery } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
+import type { ProblemCode } from '../../http/problem_codes.ts';
 import { Id, Time } from '../../http/schema.ts';
 import { readTime } from '../../http/time.ts';
 
@@ -61,6 +62,6 @@ export function readTimeParameter(parameters: Parameters, name: string): Date | 
   return time;
 }
 
-export function parameterProblem(detail: string, code = 'invalid-parameter'): Problem {
+export function parameterProblem(detail: string, code: ProblemCode = 'invalid-parameter'): Problem {
   return new Problem(400, detail, { code });
 }

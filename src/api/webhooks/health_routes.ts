@@ -8,6 +8,7 @@ import { sql } from 'kysely';
 import Type from 'typebox';
 import { idParameter, ok, queryParameter } from '../../http/describe.ts';
 import { Problem } from '../../http/problem.ts';
+import type { ProblemCode } from '../../http/problem_codes.ts';
 import { named, strict, Time } from '../../http/schema.ts';
 import { readTime } from '../../http/time.ts';
 import {
@@ -132,7 +133,7 @@ export function readStatsRange(request: FastifyRequest): StatsRange {
   return { since, until, seconds: isFine ? fineSeconds : coarseSeconds };
 }
 
-function wrong(detail: string, code = 'invalid-parameter'): Problem {
+function wrong(detail: string, code: ProblemCode = 'invalid-parameter'): Problem {
   return new Problem(400, detail, { code });
 }
 

@@ -9,6 +9,7 @@ import type { Database, Transaction } from '../../database/database.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import type { JsonResponse } from '../../http/json_response.ts';
 import { Problem } from '../../http/problem.ts';
+import { dashed } from '../../http/problem_codes.ts';
 import type { HeaderNames } from '../../webhooks/sending/header_names.ts';
 import {
   type AppSubscriptions,
@@ -113,7 +114,7 @@ const counted: Readonly<Record<QuotaUse['name'], string>> = {
 
 function quotaProblem({ name, limit }: QuotaUse): Problem {
   return new Problem(422, `At most ${limit} ${counted[name]} are allowed.`, {
-    code: `quota-${name.replace('_', '-')}`,
+    code: `quota-${dashed(name)}`,
   });
 }
 

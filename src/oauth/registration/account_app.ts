@@ -72,5 +72,11 @@ function toProblem({ error, error_description: description }: errors.OIDCProvide
   const named = /^[a-z_]+/.exec(message)?.[0];
   const isMember = named !== undefined && Object.hasOwn(settableMembers, named);
   const pointer = isMember ? `/${named}` : error === 'invalid_redirect_uri' ? '/redirect_uris' : '';
-  return bodyProblem([{ pointer, message, code: error.replaceAll('_', '-') }]);
+  return bodyProblem([
+    {
+      pointer,
+      message,
+      code: error === 'invalid_redirect_uri' ? 'invalid-redirect-uri' : 'invalid-client-metadata',
+    },
+  ]);
 }

@@ -8,6 +8,7 @@ import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Transaction } from '../../database/database.ts';
 import { bodyProblem, type ErrorList, escapePointer, type ValidationError } from '../../http/problem.ts';
+import type { ProblemCode } from '../../http/problem_codes.ts';
 
 export type StaticHeaders = Readonly<Record<string, string>>;
 /** A null value removes a header; the mask keeps it. Null instead of the object removes all headers. */
@@ -133,7 +134,7 @@ export async function patchHeaders(
     where id = ${id}`.execute(tx);
 }
 
-function headerError(name: string, message: string, code: string) {
+function headerError(name: string, message: string, code: ProblemCode) {
   const pointer = name === '' ? '/headers' : `/headers/${escapePointer(name)}`;
   return bodyProblem([{ pointer, message, code } satisfies ValidationError]);
 }
