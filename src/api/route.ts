@@ -71,7 +71,10 @@ export function serve<Caller, Schema extends TSchema, Path extends string>(
     handler: async (request, reply) => {
       const caller = await admission.admit(parts, request);
       const params = request.params as Call<Caller, unknown, Path>['params'];
-      const body = validate === undefined ? undefined : readBody(request, validate, check);
+      const body =
+        validate === undefined
+          ? undefined
+          : readBody(request, description?.required === true, validate, check);
       return handle({ request, reply, caller, params, body: body as Static<Schema> });
     },
   });
@@ -79,6 +82,7 @@ export function serve<Caller, Schema extends TSchema, Path extends string>(
 
 function readBody<Body>(
   request: FastifyRequest,
+  isRequired: boolean,
   validate: BodySchema,
   check: BodyCheck<Body> | undefined,
 ): Body {
@@ -86,6 +90,7 @@ function readBody<Body>(
   const found = validate(value);
   const errors = new ErrorList(found);
   const valid = validPart(value, found);
+  if (request.body === undefined && isRequired && found.length === 0) errors.add([], 'is required');
   if (check !== undefined && valid !== undefined) check(valid as Partial<Body>, errors, request);
   errors.raise();
   return value as Body;

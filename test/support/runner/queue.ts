@@ -1,6 +1,6 @@
 /** The queue of test files that workers share (worker.ts). */
 
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,6 +10,15 @@ export interface Queue {
   files: readonly string[];
   fileTimeoutMs: number;
 }
+
+/** What a file cost: without PostgreSQL, which all files share. */
+export interface FileCost {
+  file: string;
+  processorMs: number;
+}
+
+/** The file of the queue's folder with a line for each test file that ran. */
+export const costFile = 'costs.jsonl';
 
 /** The environment variable with the folder of the queue. */
 export const queueVariable = 'TEST_QUEUE';
@@ -26,17 +35,24 @@ const alone: readonly string[] = [
 
 /**
  * Divides files among workers.
- * @returns what the runner of Node.js starts as processes, and the function that deletes the queue
+ * @returns what the runner of Node.js starts as processes, and functions that read the costs and delete the queue
  */
 export function shareFiles(files: readonly string[], workers: number, fileTimeoutMs: number) {
   const shared = files.filter((path) => !alone.includes(testFileName(path)));
-  if (shared.length < 2) return { files: [...files], remove: () => {} };
+  if (shared.length < 2) return { files: [...files], costs: () => [], remove: () => {} };
   const folder = mkdtempSync(join(tmpdir(), 'nuncio-test-queue-'));
   writeFileSync(join(folder, 'queue.json'), JSON.stringify({ files: shared, fileTimeoutMs } satisfies Queue));
   process.env[queueVariable] = folder;
   const count = Math.min(workers, shared.length);
   return {
     files: [...files.filter((path) => !shared.includes(path)), ...Array<string>(count).fill(workerFile)],
+    costs: () => readCosts(join(folder, costFile)),
     remove: () => rmSync(folder, { recursive: true, force: true }),
   };
+}
+
+function readCosts(path: string): FileCost[] {
+  if (!existsSync(path)) return [];
+  const lines = readFileSync(path, 'utf8').trim().split('\n');
+  return lines.map((line) => JSON.parse(line));
 }

@@ -1,7 +1,7 @@
 /** The results of a test run: each test with its outcome, and the duration of each file. */
 
 import type { TestEvent } from 'node:test/reporters';
-import { workerFile } from './queue.ts';
+import { type FileCost, workerFile } from './queue.ts';
 import { testFileName } from './test_files.ts';
 
 export interface RanTest {
@@ -43,11 +43,15 @@ export async function collectRan(events: AsyncIterable<TestEvent>): Promise<RunR
   return { ran, durations, hasPassed };
 }
 
-const slowestCount = 20;
+const slowestCount = Number(process.env.TEST_SLOWEST ?? 20);
 
-/** Describes the files that took longest. */
-export function slowestFiles(durations: ReadonlyMap<string, number>): string {
+/** Describes the files that took longest, with the processor time of those that ran in a shared process. */
+export function slowestFiles(durations: ReadonlyMap<string, number>, costs: readonly FileCost[]): string {
   const slowest = [...durations].sort(([, one], [, other]) => other - one).slice(0, slowestCount);
-  const lines = slowest.map(([file, ms]) => `${(ms / 1_000).toFixed(1).padStart(7)} s  ${file}`);
-  return `slowest files:\n${lines.join('\n')}\n`;
+  const seconds = (ms: number | undefined) => (ms === undefined ? '' : (ms / 1_000).toFixed(1)).padStart(9);
+  const lines = slowest.map(([file, ms]) => {
+    const cost = costs.find((each) => testFileName(each.file) === file);
+    return `${seconds(ms)} ${seconds(cost?.processorMs)}  ${file}`;
+  });
+  return `slowest files: seconds, of the processor\n${lines.join('\n')}\n`;
 }

@@ -15,7 +15,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { buildConsole } from '../../../scripts/build_console.ts';
 import { missingFrom } from './checklist.ts';
-import { shareFiles } from './queue.ts';
+import { type FileCost, shareFiles } from './queue.ts';
 import { collectRan, type RunResult, slowestFiles } from './ran_tests.ts';
 import { findTestFiles, longestFirst, needsServer, testFileName, usesConsole } from './test_files.ts';
 import { startTestPostgres } from './test_postgres.ts';
@@ -49,20 +49,20 @@ if (files.some(usesConsole) && (await buildConsole())) process.env.TEST_CONSOLE_
 const postgres = options.fast ? undefined : await startTestPostgres();
 let isSuccess = false;
 try {
-  const { ran, durations, hasPassed } = await runFiles();
+  const { ran, durations, costs, hasPassed } = await runFiles();
   // A run with name patterns omits tests on purpose.
   const missing = namePatterns === undefined ? missingFrom(ran, files.map(testFileName)) : [];
   for (const text of missing) process.stderr.write(`checklist: ${text}\n`);
   const lost = files.map(testFileName).filter((file) => !durations.has(file));
   for (const file of lost) process.stderr.write(`${file} did not run\n`);
-  if (files.length > 1) process.stdout.write(slowestFiles(durations));
+  if (files.length > 1) process.stdout.write(slowestFiles(durations, costs));
   isSuccess = hasPassed && missing.length === 0 && lost.length === 0;
 } finally {
   await postgres?.stop();
 }
 process.exit(isSuccess ? 0 : 1);
 
-async function runFiles(): Promise<RunResult> {
+async function runFiles(): Promise<RunResult & { costs: FileCost[] }> {
   // Each process inherits this environment.
   if (postgres !== undefined) process.env.TEST_DATABASE_URL = postgres.connectionString;
   process.env.NODE_ENV = 'test';
@@ -84,5 +84,9 @@ async function runFiles(): Promise<RunResult> {
   });
   const collected = collectRan(events);
   events.compose(new spec()).pipe(process.stdout);
-  return collected.finally(() => shared?.remove());
+  try {
+    return { ...(await collected), costs: shared?.costs() ?? [] };
+  } finally {
+    shared?.remove();
+  }
 }

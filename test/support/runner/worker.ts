@@ -6,11 +6,11 @@
  * so its servers stop before the next file begins.
  */
 
-import { mkdirSync, readFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { type Queue, queueVariable } from './queue.ts';
+import { costFile, type FileCost, type Queue, queueVariable } from './queue.ts';
 
 const folder = process.env[queueVariable] as string;
 const { files, fileTimeoutMs } = JSON.parse(readFileSync(join(folder, 'queue.json'), 'utf8')) as Queue;
@@ -19,7 +19,10 @@ const { files, fileTimeoutMs } = JSON.parse(readFileSync(join(folder, 'queue.jso
 const alive = setInterval(() => {}, 60_000);
 for (const [index, file] of files.entries()) {
   if (!claim(index)) continue;
+  const before = processorMs();
   await test(file, { timeout: fileTimeoutMs }, () => import(pathToFileURL(resolve(file)).href));
+  const cost: FileCost = { file, processorMs: processorMs() - before };
+  appendFileSync(join(folder, costFile), `${JSON.stringify(cost)}\n`);
 }
 clearInterval(alive);
 
@@ -32,4 +35,17 @@ function claim(index: number): boolean {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
     throw error;
   }
+}
+
+/** Processor time of this process with its threads and, on Linux, of the programs that it ran to their end. */
+function processorMs(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1_000 + programsMs();
+}
+
+function programsMs(): number {
+  if (process.platform !== 'linux') return 0;
+  const fields = readFileSync('/proc/self/stat', 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+  // cutime and cstime (proc_pid_stat(5)), in hundredths of a second.
+  return 10 * (Number(fields[13]) + Number(fields[14]));
 }
