@@ -7,14 +7,13 @@ import { openPage, startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
 import {
   accessibilityErrors,
-  desktop,
   openConsole,
-  phone,
   signIn,
   startConsoleServer,
   tabTo,
 } from '../support/console/console_page.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
+import { pagePlaces, phone } from '../support/console/places.ts';
 import { reject } from '../support/publishing/rejected_events.ts';
 import { createPublisher, publish, subscribe, until } from '../support/webhooks/apps.ts';
 import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
@@ -51,93 +50,82 @@ function authorizePath(client: { id: string; redirectUri: string }): string {
   return `/oauth/authorize?${query}`;
 }
 
-for (const [name, size] of Object.entries({ phone, desktop })) {
-  for (const colorScheme of ['light', 'dark'] as const) {
-    const options = { ...size, colorScheme };
-    const variant = `on a ${name} in ${colorScheme}`;
+for (const [where, options] of pagePlaces) {
+  test(`axe finds no faults on the pages beside the console ${where}`, async () => {
+    const account = await createTestAccount(server);
+    const client = await createTestClient(server, { origin: 'account' });
+    const { page } = await openPage(browser, options);
+    for (const path of ['/', '/docs/', '/account', '/device', '/nothing', '/oauth/authorize?client_id=no']) {
+      await page.goto(server.baseUrl + path);
+      await check(page, path);
+    }
+    await page.goto(server.baseUrl + authorizePath(client));
+    await check(page, 'login');
+    await signIn(page, { email: account.email, password: 'wrong' });
+    await page.getByRole('alert').waitFor();
+    await check(page, 'login refused');
+    await signIn(page, account);
+    await page.getByRole('button', { name: 'Allow' }).waitFor();
+    await check(page, 'consent');
+    for (const path of ['/account', '/oauth/logout']) {
+      await page.goto(server.baseUrl + path);
+      await check(page, path);
+    }
+  });
 
-    test(`axe finds no faults on the pages beside the console ${variant}`, async () => {
-      const account = await createTestAccount(server);
-      const client = await createTestClient(server, { origin: 'account' });
-      const { page } = await openPage(browser, options);
-      for (const path of [
-        '/',
-        '/docs/',
-        '/account',
-        '/device',
-        '/nothing',
-        '/oauth/authorize?client_id=no',
-      ]) {
-        await page.goto(server.baseUrl + path);
-        await check(page, path);
-      }
-      await page.goto(server.baseUrl + authorizePath(client));
-      await check(page, 'login');
-      await signIn(page, { email: account.email, password: 'wrong' });
-      await page.getByRole('alert').waitFor();
-      await check(page, 'login refused');
-      await signIn(page, account);
-      await page.getByRole('button', { name: 'Allow' }).waitFor();
-      await check(page, 'consent');
-      for (const path of ['/account', '/oauth/logout']) {
-        await page.goto(server.baseUrl + path);
-        await check(page, path);
-      }
+  test(`axe finds no faults in the dialogs and remaining tabs of the console ${where}`, async (t) => {
+    const subscriber = await startSubscriber(t, answer(500));
+    const user = await createConsoleUser(server, { isAdmin: true });
+    // Administrators can disable other accounts only.
+    await createTestAccount(server);
+    const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
+    const made = await user.request('POST', '/apps', {
+      json: { client_name: 'Reader', redirect_uris: ['https://reader.example/cb'], scope: 'read:posts' },
     });
-
-    test(`axe finds no faults in the dialogs and remaining tabs of the console ${variant}`, async (t) => {
-      const subscriber = await startSubscriber(t, answer(500));
-      const user = await createConsoleUser(server, { isAdmin: true });
-      // Administrators can disable other accounts only.
-      await createTestAccount(server);
-      const { id } = await subscribe(user, { url: subscriber.url, description: 'Warehouse' });
-      const made = await user.request('POST', '/apps', {
-        json: { client_name: 'Reader', redirect_uris: ['https://reader.example/cb'], scope: 'read:posts' },
-      });
-      const app = `/console/apps/${made.body.client_id}`;
-      await user.request('POST', `/apps/${made.body.client_id}/subscriptions`, {
-        json: { url: subscriber.url, kinds: ['*'] },
-      });
-      await publish(publisher, user.account, ['one']);
-      await subscriber.waitFor(2);
-      await reject(server, user.account.id, { ref: 7 });
-      const { page, follow } = await openConsole(browser, server, user.account, '/console/health', options);
-      await page.getByRole('img', { name: 'Deliveries over time by outcome' }).waitFor();
-      await check(page, 'health');
-      for (const tab of ['overview', 'health', 'settings']) {
-        await follow(`/console/subscriptions/${id}?tab=${tab}`);
-        await check(page, `subscription ${tab}`);
-      }
-      await follow(`${app}?tab=subscriptions`);
-      await page.getByRole('link', { name: subscriber.url }).waitFor();
-      await check(page, 'subscriptions of an app');
-      for (const path of ['/console/nothing', '/console/apps/none', '/console/subscriptions/none']) {
-        await follow(path);
-        await check(page, path);
-      }
-      const dialogs = [
-        [`/console/subscriptions/${id}`, 'Rotate'],
-        [`/console/subscriptions/${id}`, 'Delete'],
-        [`/console/subscriptions/${id}`, 'Recover'],
-        [`${app}?tab=settings`, 'Delete app'],
-        ['/console/operator/apps', 'Suspend Reader'],
-        ['/console/operator/accounts', 'Disable '],
-        ['/console/operator/subscriptions', 'Disable '],
-        ['/console/operator/rejected', 'Retry push'],
-        ['/console/operator/rejected', 'Discard push'],
-      ] as const;
-      for (const [path, button] of dialogs) {
-        await follow(path);
-        await openDialog(page, button);
-        await check(page, `${path}: ${button}`);
-      }
-      await follow('/console/events');
-      if (name === 'phone') await page.getByRole('button', { name: 'Open navigation' }).click();
-      await page.getByRole('button', { name: user.account.name }).click();
-      await page.getByRole('menuitem', { name: 'Sign out' }).waitFor();
-      await check(page, 'menu');
+    const app = `/console/apps/${made.body.client_id}`;
+    await user.request('POST', `/apps/${made.body.client_id}/subscriptions`, {
+      json: { url: subscriber.url, kinds: ['*'] },
     });
-  }
+    await publish(publisher, user.account, ['one']);
+    await subscriber.waitFor(2);
+    await reject(server, user.account.id, { ref: 7 });
+    const { page, follow } = await openConsole(browser, server, user.account, '/console/health', options);
+    await page.getByRole('img', { name: 'Deliveries over time by outcome' }).waitFor();
+    await check(page, 'health');
+    for (const tab of ['overview', 'health', 'settings']) {
+      await follow(`/console/subscriptions/${id}?tab=${tab}`);
+      await check(page, `subscription ${tab}`);
+    }
+    await follow(`${app}?tab=subscriptions`);
+    await page.getByRole('link', { name: subscriber.url }).waitFor();
+    await check(page, 'subscriptions of an app');
+    for (const path of ['/console/nothing', '/console/apps/none', '/console/subscriptions/none']) {
+      await follow(path);
+      await check(page, path);
+    }
+    const dialogs = [
+      [`/console/subscriptions/${id}`, 'Rotate'],
+      [`/console/subscriptions/${id}`, 'Delete'],
+      [`/console/subscriptions/${id}`, 'Recover'],
+      [`${app}?tab=settings`, 'Delete app'],
+      ['/console/operator/apps', 'Suspend Reader'],
+      ['/console/operator/accounts', 'Disable '],
+      ['/console/operator/subscriptions', 'Disable '],
+      ['/console/operator/rejected', 'Retry push'],
+      ['/console/operator/rejected', 'Discard push'],
+    ] as const;
+    for (const [path, button] of dialogs) {
+      await follow(path);
+      await openDialog(page, button);
+      await check(page, `${path}: ${button}`);
+    }
+    await follow('/console/events');
+    if (options.viewport?.width === phone.viewport?.width)
+      await page.getByRole('button', { name: 'Open navigation' }).click();
+    await page.getByRole('button', { name: user.account.name }).click();
+    await page.getByRole('menuitem', { name: 'Sign out' }).waitFor();
+    await check(page, 'menu');
+  });
 }
 
 /** Clicks again, as a user does, if a page that still loads its data has lost the first click. */

@@ -10,14 +10,9 @@ import type { Page } from 'playwright-core';
 import { samplesFor } from '../../src/console/pages/apps/sample_code.ts';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount, postForm, type TestClient } from '../support/clients/oauth.ts';
-import {
-  accessibilityErrors,
-  desktop,
-  openConsole,
-  phone,
-  startConsoleServer,
-} from '../support/console/console_page.ts';
+import { accessibilityErrors, openConsole, startConsoleServer } from '../support/console/console_page.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
+import { pagePlaces, phone, storyPlaces } from '../support/console/places.ts';
 import { createPublisher, publish, until } from '../support/webhooks/apps.ts';
 import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
@@ -59,13 +54,7 @@ test('the form of a new app folds the OAuth settings of its kind, and an error o
   await page.getByText('The client credentials grant needs client authentication.').waitFor();
 });
 
-/** The tests are the same in each of these places. */
-const places = [
-  ['on a desktop in light', desktop],
-  ['on a phone in dark', { ...phone, colorScheme: 'dark' }],
-] as const;
-
-for (const [where, options] of places) {
+for (const [where, options] of storyPlaces) {
   test(`a developer creates an app, sees errors at once, tries it, subscribes it and withdraws it ${where}`, async (t) => {
     const home = await startSubscriber(t, answer(200));
     const account = await createTestAccount(server);
@@ -359,37 +348,34 @@ test('the code for openid-client and curl gets a token and calls the API', async
   assert.ok(called.stdout.includes(machine.client_id), called.stdout);
 });
 
-for (const [name, size] of Object.entries({ phone, desktop })) {
-  for (const colorScheme of ['light', 'dark'] as const) {
-    test(`axe finds no faults on the pages of an app on a ${name} in ${colorScheme}`, async () => {
-      const account = await createTestAccount(server);
-      const app = await createAppFor(await createConsoleUser(server, { account }), {
-        grant_types: ['authorization_code', 'refresh_token', 'client_credentials'],
-      });
-      const options = { ...size, colorScheme };
-      const { page, problems } = await openConsole(browser, server, account, '/console/apps', options);
-      const check = async (where: string) => {
-        await until(
-          () => page.locator('.skeleton').count(),
-          (count) => count === 0,
-        );
-        assert.deepEqual(await accessibilityErrors(page), [], where);
-        const overflow = await page.evaluate('document.documentElement.scrollWidth - innerWidth');
-        assert.equal(overflow, 0, where);
-      };
-      await page.getByRole('link', { name: 'Reader' }).waitFor();
-      await check('list');
-      await page.getByRole('link', { name: 'New app' }).click();
-      await page.getByText('Privacy policy and terms').click();
-      await check('new');
-      await page.goto(`${server.baseUrl}/console/apps/${app.client_id}`);
-      for (const tab of ['Overview', 'Credentials', 'Try it', 'Subscriptions', 'Members', 'Settings']) {
-        await page.getByRole('tab', { name: tab, exact: true }).click();
-        if (tab === 'Try it') await button(page, 'Create the request').click();
-        if (tab === 'Try it') await page.getByText('code_challenge_method=S256').waitFor();
-        await check(tab);
-      }
-      assert.deepEqual(problems, []);
+for (const [where, options] of pagePlaces) {
+  test(`axe finds no faults on the pages of an app ${where}`, async () => {
+    const account = await createTestAccount(server);
+    const app = await createAppFor(await createConsoleUser(server, { account }), {
+      grant_types: ['authorization_code', 'refresh_token', 'client_credentials'],
     });
-  }
+    const { page, problems } = await openConsole(browser, server, account, '/console/apps', options);
+    const check = async (where: string) => {
+      await until(
+        () => page.locator('.skeleton').count(),
+        (count) => count === 0,
+      );
+      assert.deepEqual(await accessibilityErrors(page), [], where);
+      const overflow = await page.evaluate('document.documentElement.scrollWidth - innerWidth');
+      assert.equal(overflow, 0, where);
+    };
+    await page.getByRole('link', { name: 'Reader' }).waitFor();
+    await check('list');
+    await page.getByRole('link', { name: 'New app' }).click();
+    await page.getByText('Privacy policy and terms').click();
+    await check('new');
+    await page.goto(`${server.baseUrl}/console/apps/${app.client_id}`);
+    for (const tab of ['Overview', 'Credentials', 'Try it', 'Subscriptions', 'Members', 'Settings']) {
+      await page.getByRole('tab', { name: tab, exact: true }).click();
+      if (tab === 'Try it') await button(page, 'Create the request').click();
+      if (tab === 'Try it') await page.getByText('code_challenge_method=S256').waitFor();
+      await check(tab);
+    }
+    assert.deepEqual(problems, []);
+  });
 }

@@ -12,13 +12,12 @@ import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
 import {
   accessibilityErrors,
-  desktop,
   openConsole,
-  phone,
   startConsoleServer,
   tabTo,
 } from '../support/console/console_page.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
+import { pagePlaces, storyPlaces } from '../support/console/places.ts';
 import { createPublisher, publish, subscribe, until } from '../support/webhooks/apps.ts';
 import { accept, answer, type Received, startSubscriber } from '../support/webhooks/subscriber.ts';
 
@@ -41,13 +40,7 @@ const verifyWithLibrary = {
     new StandardWebhook(secret).verify(body, headers as Record<string, string>),
 };
 
-/** The tests are the same in each of these places. */
-const places = [
-  ['on a desktop in light', desktop],
-  ['on a phone in dark', { ...phone, colorScheme: 'dark' }],
-] as const;
-
-for (const [where, options] of places) {
+for (const [where, options] of storyPlaces) {
   test(`a delivery appears live, fails with a reason, is resent, and the others are recovered ${where}`, async (t) => {
     const subscriber = await startSubscriber(t);
     const user = await createConsoleUser(server);
@@ -309,24 +302,21 @@ test('a user subscribes and reads a delivery by keyboard alone', async (t) => {
   assert.equal(await page.locator(':focus').textContent(), 'ping');
 });
 
-for (const [name, size] of Object.entries({ phone, desktop })) {
-  for (const colorScheme of ['light', 'dark'] as const) {
-    test(`axe finds no faults on the pages of deliveries on a ${name} in ${colorScheme}`, async (t) => {
-      const subscriber = await startSubscriber(t, answer(500));
-      const user = await createConsoleUser(server);
-      await subscribe(user, { url: subscriber.url });
-      await publish(publisher, user.account, ['one']);
-      const options = { ...size, colorScheme };
-      const path = '/console/deliveries';
-      const { page, problems } = await openConsole(browser, server, user.account, path, options);
-      await page.getByRole('link', { name: 'push' }).waitFor();
-      assert.deepEqual(await accessibilityErrors(page), []);
-      assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
-      await page.getByRole('link', { name: 'push' }).click();
-      await page.getByText('500: The receiver failed.').waitFor();
-      assert.deepEqual(await accessibilityErrors(page), []);
-      assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
-      assert.deepEqual(problems, []);
-    });
-  }
+for (const [where, options] of pagePlaces) {
+  test(`axe finds no faults on the pages of deliveries ${where}`, async (t) => {
+    const subscriber = await startSubscriber(t, answer(500));
+    const user = await createConsoleUser(server);
+    await subscribe(user, { url: subscriber.url });
+    await publish(publisher, user.account, ['one']);
+    const path = '/console/deliveries';
+    const { page, problems } = await openConsole(browser, server, user.account, path, options);
+    await page.getByRole('link', { name: 'push' }).waitFor();
+    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
+    await page.getByRole('link', { name: 'push' }).click();
+    await page.getByText('500: The receiver failed.').waitFor();
+    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
+    assert.deepEqual(problems, []);
+  });
 }

@@ -13,13 +13,12 @@ import {
 } from '../support/clients/oauth.ts';
 import {
   accessibilityErrors,
-  desktop,
   openConsole,
-  phone,
   signIn,
   startConsoleServer,
 } from '../support/console/console_page.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
+import { storyPlaces } from '../support/console/places.ts';
 import { jpeg, losslessWebp, png, transparentWebp, webp } from '../support/values/images.ts';
 import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
@@ -43,12 +42,7 @@ function shownLogos(page: Page): Promise<string[]> {
   }))`);
 }
 
-const places = [
-  ['on a desktop in light', { ...desktop, colorScheme: 'light' }],
-  ['on a phone in dark', { ...phone, colorScheme: 'dark' }],
-] as const;
-
-for (const [where, options] of places) {
+for (const [where, options] of storyPlaces) {
   test(`a developer adds a verified app’s logo, users see it on the consent page, it is removed ${where}`, async (t) => {
     const home = await startSubscriber(t, answer(200));
     const redirectUri = `${home.url}/callback`;

@@ -6,14 +6,9 @@ import { sql } from 'kysely';
 import type { Page } from 'playwright-core';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount, mintAccessToken } from '../support/clients/oauth.ts';
-import {
-  accessibilityErrors,
-  desktop,
-  openConsole,
-  phone,
-  startConsoleServer,
-} from '../support/console/console_page.ts';
+import { accessibilityErrors, openConsole, startConsoleServer } from '../support/console/console_page.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
+import { pagePlaces } from '../support/console/places.ts';
 import { reject } from '../support/publishing/rejected_events.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../support/webhooks/apps.ts';
 import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
@@ -21,7 +16,6 @@ import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const browser = await startBrowser({ after });
 const publisher = await createPublisher(server);
-const sizes = { phone, desktop };
 const operatorPages = ['', '/accounts', '/apps', '/subscriptions', '/rejected', '/audit', '/settings'];
 
 test('an example event is sent from the catalogue, and health counts it', async (t) => {
@@ -340,27 +334,18 @@ test('other users see no operator page, also by its address', async () => {
   assert.equal(await page.getByRole('link', { name: 'Audit log' }).count(), 0);
 });
 
-for (const [name, size] of Object.entries(sizes)) {
-  for (const colorScheme of ['light', 'dark'] as const) {
-    test(`axe finds no faults on the operator’s pages on a ${name} in ${colorScheme}`, async () => {
-      const admin = await createTestAccount(server, { isAdmin: true });
-      const rejected = await reject(server, admin.id, { ref: 7, commits: [{ id: 'x' }] });
-      const options = { ...size, colorScheme };
-      const { page, problems, follow } = await openConsole(
-        browser,
-        server,
-        admin,
-        '/console/events',
-        options,
-      );
-      const parts = [...operatorPages, `/rejected/${rejected.id}`];
-      for (const path of ['/console/events', ...parts.map((part) => `/console/operator${part}`)]) {
-        await follow(path);
-        await page.getByRole('status', { name: 'Loading' }).first().waitFor({ state: 'detached' });
-        assert.deepEqual(await accessibilityErrors(page), [], path);
-        assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0, path);
-      }
-      assert.deepEqual(problems, []);
-    });
-  }
+for (const [where, options] of pagePlaces) {
+  test(`axe finds no faults on the operator’s pages ${where}`, async () => {
+    const admin = await createTestAccount(server, { isAdmin: true });
+    const rejected = await reject(server, admin.id, { ref: 7, commits: [{ id: 'x' }] });
+    const { page, problems, follow } = await openConsole(browser, server, admin, '/console/events', options);
+    const parts = [...operatorPages, `/rejected/${rejected.id}`];
+    for (const path of ['/console/events', ...parts.map((part) => `/console/operator${part}`)]) {
+      await follow(path);
+      await page.getByRole('status', { name: 'Loading' }).first().waitFor({ state: 'detached' });
+      assert.deepEqual(await accessibilityErrors(page), [], path);
+      assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0, path);
+    }
+    assert.deepEqual(problems, []);
+  });
 }

@@ -7,12 +7,11 @@ import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
 import {
   accessibilityErrors,
-  desktop,
   openConsole,
-  phone,
   signIn,
   startConsoleServer,
 } from '../support/console/console_page.ts';
+import { pagePlaces } from '../support/console/places.ts';
 import { createPublisher, publish, until } from '../support/webhooks/apps.ts';
 import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
@@ -139,26 +138,17 @@ test('an unsolicited authorization response signs nobody in', async () => {
   await page.getByRole('heading', { name: 'Apps', exact: true }).waitFor();
 });
 
-for (const [name, size] of Object.entries({ phone, desktop })) {
-  for (const colorScheme of ['light', 'dark'] as const) {
-    test(`axe finds no faults on the pages of subscriptions on a ${name} in ${colorScheme}`, async () => {
-      const account = await createTestAccount(server);
-      const options = { ...size, colorScheme };
-      const { page, problems } = await openConsole(
-        browser,
-        server,
-        account,
-        '/console/subscriptions',
-        options,
-      );
-      assert.deepEqual(await accessibilityErrors(page), []);
-      await page.getByRole('link', { name: 'New subscription' }).first().click();
-      await page.getByText('All kinds').click();
-      await page.getByText('Advanced settings').click();
-      assert.deepEqual(await accessibilityErrors(page), []);
-      const overflow = await page.evaluate('document.documentElement.scrollWidth - innerWidth');
-      assert.equal(overflow, 0);
-      assert.deepEqual(problems, []);
-    });
-  }
+for (const [where, options] of pagePlaces) {
+  test(`axe finds no faults on the pages of subscriptions ${where}`, async () => {
+    const account = await createTestAccount(server);
+    const { page, problems } = await openConsole(browser, server, account, '/console/subscriptions', options);
+    assert.deepEqual(await accessibilityErrors(page), []);
+    await page.getByRole('link', { name: 'New subscription' }).first().click();
+    await page.getByText('All kinds').click();
+    await page.getByText('Advanced settings').click();
+    assert.deepEqual(await accessibilityErrors(page), []);
+    const overflow = await page.evaluate('document.documentElement.scrollWidth - innerWidth');
+    assert.equal(overflow, 0);
+    assert.deepEqual(problems, []);
+  });
 }

@@ -3,24 +3,16 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { startBrowser } from '../support/browser/chromium.ts';
-import {
-  accessibilityErrors,
-  desktop,
-  openConsole,
-  phone,
-  startConsoleServer,
-} from '../support/console/console_page.ts';
+import { accessibilityErrors, openConsole, startConsoleServer } from '../support/console/console_page.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
+import { storyPlaces } from '../support/console/places.ts';
 import { subscribe } from '../support/webhooks/apps.ts';
 import { accept, answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startConsoleServer({ after });
 const browser = await startBrowser({ after });
 
-for (const [where, options] of [
-  ['on a desktop in light', desktop],
-  ['on a phone in dark', { ...phone, colorScheme: 'dark' }],
-] as const) {
+for (const [where, options] of storyPlaces) {
   test(`a test event shows status, time and response of its first attempt, with a link ${where}`, async (t) => {
     const subscriber = await startSubscriber(t, (_received, response) =>
       response.writeHead(500).end(`database is locked <img src="/x" onerror="x">${'x'.repeat(1_000)}`),

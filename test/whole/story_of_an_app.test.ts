@@ -9,13 +9,8 @@ import { after, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
-import {
-  accessibilityErrors,
-  desktop,
-  openConsole,
-  phone,
-  startConsoleServer,
-} from '../support/console/console_page.ts';
+import { accessibilityErrors, openConsole, startConsoleServer } from '../support/console/console_page.ts';
+import { storyPlaces } from '../support/console/places.ts';
 import { createPublisher, fannedOut, publish, until } from '../support/webhooks/apps.ts';
 import { accept, answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 
@@ -26,11 +21,6 @@ const publisher = await createPublisher(server);
 const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true });
 const field = (page: Page, name: string) => page.getByRole('textbox', { name, exact: true });
 const rows = (page: Page, text: string) => page.locator('tbody tr', { hasText: text });
-
-const places = [
-  ['at 1440 pixels in light', { ...desktop, colorScheme: 'light' }],
-  ['at 390 pixels in dark', { ...phone, colorScheme: 'dark' }],
-] as const;
 
 /** @returns the page on which the user consented */
 async function makeAndAuthorize(page: Page, home: string): Promise<Page> {
@@ -86,7 +76,7 @@ async function recoverRange(page: Page): Promise<void> {
   await dialog.getByRole('button', { name: 'Close' }).click();
 }
 
-for (const [where, options] of places) {
+for (const [where, options] of storyPlaces) {
   test(`an app is created, authorized, subscribed, notified, fails, is explained, resent, recovered and withdrawn ${where}`, async (t) => {
     const home = await startSubscriber(t, answer(200));
     const account = await createTestAccount(server);

@@ -8,14 +8,12 @@ import { buildConsole } from '../../../scripts/build_console.ts';
 import { openPage } from '../browser/chromium.ts';
 import type { TestAccount } from '../clients/oauth.ts';
 import { startTestServer, type TestServer } from '../servers/server.ts';
+import { desktop } from './places.ts';
 
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 /** Timeout for one step of a page on a slow machine. */
 const stepTimeoutMs = 60_000;
-
-export const phone: BrowserContextOptions = { viewport: { width: 390, height: 844 } };
-export const desktop: BrowserContextOptions = { viewport: { width: 1440, height: 900 } };
 
 /** Starts a server with a console built from the current sources. */
 export async function startConsoleServer(

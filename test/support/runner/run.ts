@@ -1,7 +1,10 @@
 /**
  * `npm test`: starts one PostgreSQL for the whole run, runs tests, and stops PostgreSQL. The parameters name rooms
- * (`webhooks/lanes`) or files (`test/webhooks/lanes/hosts.test.ts`); without any, every test runs.
+ * (`webhooks/lanes`) or files (`test/webhooks/lanes/hosts.test.ts`), of which every test runs. Without any, `npm test` leaves out
+ * what only repeats behavior in other environments (tier.ts).
  *
+ *   --all                           leaves nothing out: `npm run test:all`
+ *   --rest                          only what `npm test` leaves out
  *   --fast                          only files that need no server, no database and no browser
  *   --test-concurrency=<files>      files that run at the same time
  *   --test-timeout=<milliseconds>   after which a test fails
@@ -17,12 +20,22 @@ import { buildConsole } from '../../../scripts/build_console.ts';
 import { missingFrom } from './checklist.ts';
 import { type FileCost, shareFiles } from './queue.ts';
 import { collectRan, type RunResult, slowestFiles } from './ran_tests.ts';
-import { findTestFiles, longestFirst, needsServer, testFileName, usesConsole } from './test_files.ts';
+import {
+  findTestFiles,
+  isInTier,
+  longestFirst,
+  needsServer,
+  testFileName,
+  usesConsole,
+} from './test_files.ts';
 import { startTestPostgres } from './test_postgres.ts';
+import { type Tier, tierVariable } from './tier.ts';
 
 const { values: options, positionals: names } = parseArgs({
   allowPositionals: true,
   options: {
+    all: { type: 'boolean', default: false },
+    rest: { type: 'boolean', default: false },
     fast: { type: 'boolean', default: false },
     'test-concurrency': { type: 'string' },
     'test-timeout': { type: 'string', default: '600000' },
@@ -41,7 +54,8 @@ const testsPerFileMax = 3;
 const fileTimeoutMs = testsPerFileMax * Number(options['test-timeout']);
 const concurrency = Number(options['test-concurrency'] ?? filesPerProcessor * availableParallelism());
 
-const found = await findTestFiles(names);
+const tier: Tier = options.rest ? 'rest' : options.all || names.length > 0 ? 'all' : 'first';
+const found = (await findTestFiles(names)).filter((path) => isInTier(path, tier));
 const files = longestFirst(options.fast ? found.filter((path) => !needsServer(path)) : found);
 const namePatterns = options['test-name-pattern'];
 // Once here, instead of once in each file.
@@ -66,6 +80,7 @@ async function runFiles(): Promise<RunResult & { costs: FileCost[] }> {
   // Each process inherits this environment.
   if (postgres !== undefined) process.env.TEST_DATABASE_URL = postgres.connectionString;
   process.env.NODE_ENV = 'test';
+  process.env[tierVariable] = tier;
   process.env.NODE_COMPILE_CACHE = fileURLToPath(
     new URL('../../../node_modules/.cache/compiled', import.meta.url),
   );

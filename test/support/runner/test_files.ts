@@ -4,6 +4,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { Tier } from './tier.ts';
 
 export const testFolder = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -65,6 +66,29 @@ function reaches(modules: readonly string[], path: string, seen = new Set<string
     .map(([, specifier = '']) => join(dirname(path), specifier))
     .filter((imported) => imported.startsWith('test/'))
     .some((imported) => reaches(modules, imported, seen));
+}
+
+/** Files that `npm test` leaves out: programs in other languages, installed packages, long runs and large data. */
+const laterFiles: readonly string[] = [
+  'console/samples.test.ts',
+  'console/scale.test.ts',
+  'interoperability/apache.test.ts',
+  'interoperability/clients.test.ts',
+  'interoperability/mcp_conformance.test.ts',
+  'interoperability/nginx.test.ts',
+  'interoperability/publishing.test.ts',
+  'interoperability/schemathesis.test.ts',
+  'interoperability/spring.test.ts',
+  'whole/installed.test.ts',
+  'whole/nodes_soak.test.ts',
+  'whole/soak.test.ts',
+];
+
+/** Whether a file belongs to a tier. A file with variants of a test belongs to both: each runs its own variants. */
+export function isInTier(path: string, tier: Tier): boolean {
+  const isLater = laterFiles.includes(testFileName(path));
+  if (tier === 'first') return !isLater;
+  return tier === 'all' || isLater || reaches(['test/support/runner/tier.ts'], path);
 }
 
 /** The slowest test files, the slowest first. They start first, so that none of them runs alone at the end. */

@@ -1,0 +1,17 @@
+/**
+ * Which tests run. `npm test` leaves out what only repeats behavior in another environment: programs in other languages, other sizes
+ * and themes of the console, long runs and large data. `npm run test:all` runs all of it.
+ */
+
+/** `first` is `npm test`, `rest` what that leaves out, `all` both. */
+export type Tier = 'first' | 'rest' | 'all';
+
+/** The environment variable with the tier. */
+export const tierVariable = 'TEST_TIER';
+
+const tier = (process.env[tierVariable] ?? 'all') as Tier;
+
+/** Returns the variants of a test that run. @param every the first of them is the one that `npm test` runs */
+export function variants<Variant>(every: readonly Variant[]): readonly Variant[] {
+  return tier === 'first' ? every.slice(0, 1) : tier === 'rest' ? every.slice(1) : every;
+}
