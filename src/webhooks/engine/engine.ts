@@ -249,6 +249,7 @@ class Engine {
     clearTimeout(this.#retentionTimer);
     await this.#recovering;
     if (this.#isStarted) await this.#worker.stop();
+    else this.#worker.abandon();
     await this.#sender.close();
     this.#keys.stop();
     await this.#notifications.stop();

@@ -186,6 +186,8 @@ export class Worker {
     const joinedAt = performance.now();
     await this.node.join();
     await this.#leases.start(joinedAt);
+    // Abandoned meanwhile.
+    if (this.#isStopping) return;
     this.#fanOut.start();
     this.#timer = setInterval(() => this.#tick(), tickMs);
     this.#countTimer = setInterval(() => {

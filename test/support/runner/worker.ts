@@ -25,6 +25,11 @@ for (const [index, file] of files.entries()) {
   appendFileSync(join(folder, costFile), `${JSON.stringify(cost)}\n`);
 }
 clearInterval(alive);
+// What a test left open would keep this process alive.
+setTimeout(() => {
+  process.stderr.write(`a test left open: ${process.getActiveResourcesInfo().join(', ')}\n`);
+  process.exit();
+}, 30_000).unref();
 
 /** @returns false if another worker has the file */
 function claim(index: number): boolean {
