@@ -45,6 +45,9 @@ create table interactions (
 );
 
 create index interactions_expiry on interactions (expires_at);
+-- For ending the sessions of an account, also while many requests wait.
+create index interactions_account on interactions ((payload #>> '{result,login,accountId}'))
+  where payload #>> '{result,login,accountId}' is not null;
 
 create table authorization_codes (
   digest bytea primary key,

@@ -1,5 +1,6 @@
 /** The consent page: what an app requests, and what a user needs to decide. Works without JavaScript. */
 
+import { hash } from 'node:crypto';
 import { type Client, logoPath } from '../clients/client.ts';
 import { isLoopbackHost } from '../config/config.ts';
 import { openidScopes, type Scope, type ScopeCatalogue } from '../grants/scopes.ts';
@@ -12,6 +13,8 @@ export interface ConsentContent {
   client: Client | undefined;
   name: string;
   token: string;
+  /** Whether the user allowed what the app said of itself before it changed. */
+  hasChanged: boolean;
   email: string;
   scopes: Scope[];
   /** Whether the app's own subscriptions may receive the user's events. */
@@ -29,10 +32,11 @@ export interface Api {
 }
 
 export function consentForm(content: ConsentContent): Html {
-  const { client, name, token, email, scopes, receivesEvents, apis, redirectUri } = content;
+  const { client, name, token, hasChanged, email, scopes, receivesEvents, apis, redirectUri } = content;
   const destination = redirectUri === null ? null : describeRedirect(redirectUri);
   return html`${client !== undefined && logoImage(logoPath(client))}
 <h1>Connect ${name}?</h1>
+${hasChanged && html`<p class="notice" role="alert">The app has changed since you opened this page. Check it again.</p>`}
 <p class="soft">Signed in as <strong>${email}</strong>.
 <button class="link" form="switch" type="submit" name="action" value="switch">Not you?</button></p>
 ${describeOrigin(client)}
@@ -52,6 +56,7 @@ ${
 ${describePapers(client)}
 <form method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
+<input type="hidden" name="seen" value="${descriptionDigest(client)}">
 <div class="choices">
 <button type="submit" name="action" value="allow">Allow</button>
 <button class="secondary" type="submit" name="action" value="deny">Deny</button>
@@ -60,6 +65,13 @@ ${describePapers(client)}
 <form id="switch" method="post">
 <input type="hidden" name="${formTokenField}" value="${token}">
 </form>`;
+}
+
+/** Identifies what an app says of itself and what the server says of it: what the user decides on. */
+export function descriptionDigest(client: Client | undefined): string {
+  if (client === undefined) return '';
+  const { name, state, redirectUris, metadata, logo } = client;
+  return hash('sha256', JSON.stringify([name, state, redirectUris, metadata, logo]), 'base64url');
 }
 
 /** The APIs of a request: those in `resource` (RFC 8707), or this server's. Empty if the operator declares no other API. */

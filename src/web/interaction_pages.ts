@@ -10,6 +10,7 @@ import { findAccount } from '../accounts/account.ts';
 import type { KnownDevices } from '../accounts/known_device.ts';
 import type { NewLoginRequest } from '../accounts/login_request.ts';
 import { signIn } from '../accounts/sign_in.ts';
+import { findClient } from '../clients/client.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Database } from '../database/database.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
@@ -19,7 +20,7 @@ import { withoutAdminScope } from '../oauth/scope_policy.ts';
 import type { OAuthSettings } from '../oauth/settings.ts';
 import { type EventRules, mayReceiveEvents } from '../webhooks/subscriptions/app_subscriptions.ts';
 import { nameOfAccount } from './account_pages.ts';
-import { consentForm, describeScope, requestedApis } from './consent_page.ts';
+import { consentForm, describeScope, descriptionDigest, requestedApis } from './consent_page.ts';
 import { renderExpiredPage } from './error_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
 import type { HandedOverLogin } from './handed_over_login.ts';
@@ -138,6 +139,8 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
         : handedOver.begin(request, reply, loginRequestOf(interaction, 'select_account'));
     }
     if (form.action === 'allow' && interaction.prompt.name === 'consent') {
+      const client = await findClient(db, String(interaction.params.client_id));
+      if (form.seen !== descriptionDigest(client)) return show(interaction, reply, true);
       return finish(request, reply, { consent: { accountId: interaction.session?.accountId } });
     }
     return show(interaction, reply);
@@ -160,7 +163,11 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     return undefined;
   }
 
-  async function show(interaction: Interaction, reply: FastifyReply): Promise<FastifyReply> {
+  async function show(
+    interaction: Interaction,
+    reply: FastifyReply,
+    hasChanged = false,
+  ): Promise<FastifyReply> {
     if (interaction.prompt.name === 'login') return showLogin(interaction, reply, {});
     const { client, name } = await clientOf(interaction);
     const account = await findAccount(
@@ -176,6 +183,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       client,
       name,
       token: formTokens.make(tokenContext(interaction)),
+      hasChanged,
       email: account === undefined ? '' : (account.email ?? nameOfAccount(account)),
       scopes: asked.map((scope) => describeScope(scope, scopes)),
       receivesEvents: client !== undefined && mayReceiveEvents(options.eventRules, client, asked),

@@ -128,7 +128,7 @@ test('attack: a page that was opened before a redirect URI was removed sends no 
   await verifyAsRead(app.id);
   const { email, password } = account;
   for (const page of [
-    await browser.submit(pages[0] as Page, { action: 'allow' }),
+    await browser.submit(await browser.submit(pages[0] as Page, { action: 'allow' }), { action: 'allow' }),
     await browser.submit(pages[1] as Page, { action: 'deny' }),
     await signIn.submit(waiting, { email: String(email), password, action: 'login' }),
   ]) {
@@ -137,6 +137,22 @@ test('attack: a page that was opened before a redirect URI was removed sends no 
   }
   // The registered one still gets a code.
   const page = await ask(browser, { id: app.id, redirectUri: other }, server, { prompt: 'consent' });
+  assert.ok((await browser.submit(page, { action: 'allow' })).leftTo?.searchParams.has('code'));
+});
+
+test('attack: consent to what an app said before it changed does not count, and the page says so', async () => {
+  const app = await register();
+  await verifyAsRead(app.id);
+  const { browser } = await obtainCode(server, { account, client: app.client, scopes: ['read:posts'] });
+  const opened = await ask(browser, app.client, server, { prompt: 'consent' });
+  assert.equal(await app.replace({ client_name: 'Your Bank' }), 200);
+  const page = await browser.submit(opened, { action: 'allow' });
+  assert.equal(page.leftTo, null);
+  assert.match(page.text, /The app has changed since you opened this page/);
+  assert.match(page.text, /Connect Your Bank\?/);
+  assert.match(page.text, notice);
+  const { rows } = await sql`select from grants where client_id = ${app.id}`.execute(db);
+  assert.equal(rows.length, 1);
   assert.ok((await browser.submit(page, { action: 'allow' })).leftTo?.searchParams.has('code'));
 });
 
