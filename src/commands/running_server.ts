@@ -41,7 +41,8 @@ export function findServer(dataDir: string): ServerNotice | undefined {
 export async function respondsAt(baseUrl: string): Promise<boolean> {
   if (!isLoopbackHost(new URL(baseUrl).hostname)) return false;
   try {
-    const response = await fetch(`${baseUrl}/livez`, { signal: AbortSignal.timeout(responseMs) });
+    const signal = AbortSignal.timeout(responseMs);
+    const response = await fetch(`${baseUrl}/livez`, { redirect: 'manual', signal });
     return response.headers.has('nuncio-version');
   } catch {
     return false;

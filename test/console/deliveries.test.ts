@@ -62,7 +62,7 @@ for (const [where, options] of storyPlaces) {
     await page.getByText('500: The receiver failed.').waitFor();
     await page.getByText('No automatic attempts are left.').waitFor();
     await page.getByText('warehouse offline').waitFor();
-    await page.getByText(`curl -i '${subscriber.url}/'`).waitFor();
+    await page.getByText(`curl -i --globoff '${subscriber.url}/'`).waitFor();
     await page.getByRole('button', { name: 'Attempt 1 500' }).click();
     await page.getByRole('list', { name: 'Timing' }).getByText('First byte').waitFor();
     assert.deepEqual(await accessibilityErrors(page), []);

@@ -13,7 +13,7 @@ export function curlOf({ request }: Attempt, headers: Headers, body: string): st
   const shown = Object.entries(headers)
     .filter(([name]) => !/^(?:host|content-length|accept-encoding)$/i.test(name))
     .map(([name, value]) => `  -H ${quote(`${name}: ${value}`)}`);
-  return [`curl -i ${quote(request.url)}`, ...shown, `  --data-raw ${quote(body)}`].join(' \\\n');
+  return [`curl -i --globoff ${quote(request.url)}`, ...shown, `  --data-raw ${quote(body)}`].join(' \\\n');
 }
 
 /** Quotes a string for a POSIX shell. */
