@@ -6,7 +6,6 @@
 import type { KeyObject } from 'node:crypto';
 import { version } from '../../version.ts';
 import { DeliveryIds, type LaneEpoch } from '../subscriptions/delivery_id.ts';
-import type { HmacKey } from '../subscriptions/hmac.ts';
 import {
   type SignatureShape,
   signEd25519,
@@ -59,8 +58,8 @@ export function createTemplate(
 
 /** The subscription's signing keys, newest first. */
 export interface SigningKeys {
-  both: readonly HmacKey[];
-  newest: readonly HmacKey[];
+  both: readonly KeyObject[];
+  newest: readonly KeyObject[];
   /** Milliseconds since 1970. Both keys sign until then. */
   bothUntil: number;
 }

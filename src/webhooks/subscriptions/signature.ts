@@ -12,8 +12,7 @@
  * Standard Webhooks: the deployment's own key signs (delivery_key.ts), and the subscriber needs no secret.
  */
 
-import { type KeyObject, randomBytes, sign } from 'node:crypto';
-import { HmacKey } from './hmac.ts';
+import { createHmac, createSecretKey, type KeyObject, randomBytes, sign } from 'node:crypto';
 
 export const signatureShapes = ['timestamp', 'sha256', 'standard', 'ed25519'] as const;
 export type SignatureShape = (typeof signatureShapes)[number];
@@ -52,19 +51,19 @@ export function isSecret(text: string): boolean {
 }
 
 /** The key of `timestamp` and `sha256`. */
-export function textKey(secret: string): HmacKey {
-  return new HmacKey(secret);
+export function textKey(secret: string): KeyObject {
+  return createSecretKey(secret, 'utf8');
 }
 
 /** The key of `standard`. */
-export function standardKey(secret: string): HmacKey {
-  return new HmacKey(Buffer.from(secret.startsWith(prefix) ? secret.slice(prefix.length) : secret, 'base64'));
+export function standardKey(secret: string): KeyObject {
+  return createSecretKey(secret.startsWith(prefix) ? secret.slice(prefix.length) : secret, 'base64');
 }
 
 /** @param keys from `textKey`, newest first @param timestamp Unix time in seconds */
-export function signTimestamp(keys: readonly HmacKey[], timestamp: number, body: Buffer): string {
+export function signTimestamp(keys: readonly KeyObject[], timestamp: number, body: Buffer): string {
   let value = `t=${timestamp}`;
-  for (const key of keys) value += `,v1=${key.sign(`${timestamp}.`, body, 'hex')}`;
+  for (const key of keys) value += `,v1=${hmac(key, `${timestamp}.`, body, 'hex')}`;
   return value;
 }
 
@@ -72,14 +71,24 @@ export function signTimestamp(keys: readonly HmacKey[], timestamp: number, body:
  * This shape has room for one value. The oldest valid secret signs until its overlap ends.
  * @param keys from `textKey`, newest first
  */
-export function signSha256(keys: readonly HmacKey[], body: Buffer): string {
-  const key = keys.at(-1) as HmacKey;
-  return `sha256=${key.sign('', body, 'hex')}`;
+export function signSha256(keys: readonly KeyObject[], body: Buffer): string {
+  const key = keys.at(-1) as KeyObject;
+  return `sha256=${hmac(key, '', body, 'hex')}`;
 }
 
 /** @param keys from `standardKey`, newest first */
-export function signStandard(keys: readonly HmacKey[], id: string, timestamp: number, body: Buffer): string {
-  return keys.map((key) => `v1,${key.sign(`${id}.${timestamp}.`, body, 'base64')}`).join(' ');
+export function signStandard(
+  keys: readonly KeyObject[],
+  id: string,
+  timestamp: number,
+  body: Buffer,
+): string {
+  return keys.map((key) => `v1,${hmac(key, `${id}.${timestamp}.`, body, 'base64')}`).join(' ');
+}
+
+/** @param start signed before the body */
+function hmac(key: KeyObject, start: string, body: Buffer, encoding: 'hex' | 'base64'): string {
+  return createHmac('sha256', key).update(start).update(body).digest(encoding);
 }
 
 /** @param keys private Ed25519 keys, newest first; several during a key rotation */
