@@ -4,6 +4,7 @@
  */
 
 import { LRUCache } from 'lru-cache';
+import { TokenBucket } from '../shared/token_bucket.ts';
 import type { GuardedFetch } from './fetch.ts';
 
 /** Maximum burst of requests per URL, and refill per second. Beyond that the last response is repeated. */
@@ -14,9 +15,7 @@ const urlsMax = 200;
 
 interface LimitedUrl {
   response: Promise<() => Response>;
-  /** Level of the token bucket, and the time of its last update in milliseconds of the monotonic clock. */
-  requests: number;
-  countedAt: number;
+  requests: TokenBucket;
 }
 
 /** @returns a fetch with a limit on GET requests per URL; other methods pass through */
@@ -27,11 +26,11 @@ export function limitRequestRate(fetch: GuardedFetch): GuardedFetch {
     const href = String(url);
     const recent = limited.get(href);
     const now = performance.now();
-    const refilled = recent === undefined ? 0 : ((now - recent.countedAt) / 1_000) * requestsPerSecond;
-    const requests = Math.max(0, (recent?.requests ?? 0) - refilled) + 1;
-    if (recent !== undefined && requests > burstMax) return (await recent.response)();
+    const requests = recent?.requests ?? new TokenBucket(requestsPerSecond, burstMax, now);
+    if (recent !== undefined && requests.nextAt(now) !== null) return (await recent.response)();
+    requests.take();
     const response = fetch(url, init).then(toReusable);
-    limited.set(href, { response, requests, countedAt: now });
+    limited.set(href, { response, requests });
     return (await response)();
   };
 }

@@ -8,8 +8,9 @@ import type { Guard, Principal } from '../grants/principal.ts';
 import type { WithdrawalList } from '../grants/withdrawals.ts';
 import { Problem } from '../http/problem.ts';
 import { dashed } from '../http/problem_codes.ts';
+import { proofAlgorithms } from '../shared/dpop_proof.ts';
 import type { AccessTokenClaims, AccessTokenVerifier } from './access_token.ts';
-import { dpopAlgorithms, type ProofChecker, type ProofError } from './dpop.ts';
+import type { ProofChecker, ProofError } from './dpop.ts';
 
 /** RFC 6750 section 3.1, RFC 9449 section 7.1. */
 type TokenError = 'invalid_request' | 'invalid_token' | 'insufficient_scope' | ProofError;
@@ -73,7 +74,7 @@ function createReject(metadata: string, proofs: ProofChecker): Reject {
       `error="${error}"`,
       `error_description="${detail}"`,
       ...(scope === undefined ? [] : [`scope="${scope}"`]),
-      ...(scheme === 'DPoP' ? [`algs="${dpopAlgorithms.join(' ')}"`] : []),
+      ...(scheme === 'DPoP' ? [`algs="${proofAlgorithms.join(' ')}"`] : []),
       metadata,
     ];
     const nonce = error === 'use_dpop_nonce' ? proofs.nonce() : null;
@@ -129,7 +130,7 @@ async function requirePossession(presented: Presented, options: GuardOptions, re
 }
 
 async function requireProof(
-  { request, scheme, token: accessToken, claims: { jkt } }: Presented,
+  { request, scheme, token, claims: { jkt } }: Presented,
   { baseUrl, proofs }: GuardOptions,
   reject: Reject,
 ): Promise<void> {
@@ -138,11 +139,11 @@ async function requireProof(
     throw reject('DPoP', 'invalid_token', 'The access token is bound to a key: use the DPoP scheme.');
   if (jkt === null) throw reject('DPoP', 'invalid_token', 'The access token is not bound to a key.');
   const proof = request.headers.dpop;
-  if (typeof proof !== 'string' || proof.includes(',')) {
+  if (typeof proof !== 'string') {
     throw reject('DPoP', 'invalid_dpop_proof', 'The request must contain exactly one DPoP proof.');
   }
   const url = baseUrl + (request.url.split('?', 1)[0] ?? '/');
-  const error = await proofs.check({ proof, method: request.method, url, accessToken, jkt });
+  const error = await proofs.check(proof, { method: request.method, url, token, jkt });
   if (error === 'use_dpop_nonce')
     throw reject('DPoP', error, 'The DPoP proof must contain the nonce from the DPoP-Nonce header.');
   if (error !== null) throw reject('DPoP', error, 'The DPoP proof is invalid.');

@@ -9,10 +9,10 @@ import { accessTokenSeconds } from '../clients/access_token_lifetime.ts';
 import type { Config } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import { openidScopes, scopeClaims } from '../grants/scopes.ts';
+import { proofAlgorithms } from '../shared/dpop_proof.ts';
 import { supportedAcrs } from './authentication_context.ts';
 import { checkClientAssertion, clockToleranceSeconds, describeAssertionErrors } from './client_assertion.ts';
 import { completeKeySet, completeMetadata } from './discovery.ts';
-import { dpopAlgorithms } from './dpop.ts';
 import { useEndpointLimit } from './endpoint_limit.ts';
 import { useErrorResponses } from './error_responses.ts';
 import { accountOfRequest, externalIdClaim } from './external_id_claim.ts';
@@ -153,7 +153,7 @@ function policy(options: ProviderOptions): Configuration {
       requestObjectSigningAlgValues: asymmetricAlgorithms,
       idTokenSigningAlgValues: ['RS256', 'ES256'],
       userinfoSigningAlgValues: ['RS256', 'ES256'],
-      dPoPSigningAlgValues: [...dpopAlgorithms],
+      dPoPSigningAlgValues: [...proofAlgorithms],
     },
     // RFC 7636: oidc-provider supports S256 only. PKCE is optional only if both the operator and the client say so.
     pkce: {

@@ -4,6 +4,7 @@
  */
 
 import { createHash } from 'node:crypto';
+import type { ProofNonces } from '../shared/proof_nonces.ts';
 import { IssuerUnavailable } from './bounded_fetch.ts';
 import { isAudience, isUnexpired, type Principal, readClaims, type TokenClaims } from './claims.ts';
 import {
@@ -16,7 +17,6 @@ import {
 import type { ErrorResponse, ErrorResponses } from './error_response.ts';
 import type { Introspect } from './introspection.ts';
 import { type CheckedProof, checkProof, useProof } from './proof.ts';
-import type { ProofNonces } from './proof_nonces.ts';
 import type { ReplayStore } from './replay.ts';
 
 /** The request is authorized. */
@@ -146,7 +146,7 @@ async function checkBinding(
   }
   const proofs = headerValues(request.headers as RequestHeaders, 'dpop');
   const url = origin + pathOf(request.url);
-  const outcome = await checkProof({ method: request.method, url, token, jkt, proofs }, nonces);
+  const outcome = await checkProof(proofs, { method: request.method, url, token, jkt }, nonces);
   switch (outcome.kind) {
     case 'checked':
       return { proof: outcome };

@@ -3,8 +3,8 @@
  * problem details (RFC 9457) as the body.
  */
 
+import { proofAlgorithms } from '../shared/dpop_proof.ts';
 import type { Scheme } from './credentials.ts';
-import { proofAlgorithms } from './proof.ts';
 
 /** A response, to be sent unchanged. */
 export interface ErrorResponse {

@@ -4,11 +4,11 @@
  */
 
 import { LRUCache } from 'lru-cache';
-import { createAllowance } from './allowance.ts';
+import { isOpaqueToken } from '../shared/opaque_token.ts';
+import { TokenBucket } from '../shared/token_bucket.ts';
 import { type FetchObject, IssuerUnavailable } from './bounded_fetch.ts';
 import { clientAuthorization } from './client_authentication.ts';
 import type { IssuerMetadata } from './discovery.ts';
-import { isOpaqueToken } from './opaque_token.ts';
 
 /** Maximum number of active tokens and of others that are remembered. */
 const rememberedMax = 10_000;
@@ -18,6 +18,12 @@ const inactiveMs = 30_000;
 const inFlightMax = 100;
 /** Of these, for unknown tokens. The others are free for tokens that the issuer is known to have issued. */
 const unknownInFlightMax = 50;
+/**
+ * How many introspections may turn out to be of no active token: per second, and at once after a quiet time. Strangers use this up
+ * instead of the rate limit that the issuer gives this API (6,000 a minute by default).
+ */
+const allowancePerSecond = 10;
+const allowanceBurst = 300;
 
 export interface IntrospectionOptions {
   discover: () => Promise<IssuerMetadata>;
@@ -45,7 +51,7 @@ interface CachedResponse {
 /**
  * Anyone can send an opaque token, and only the issuer knows whether it is one of its tokens. So strangers have limits of
  * their own: a token without the issuer's form is refused without a request, an inactive one is remembered, and unknown ones
- * have an allowance (allowance.ts) and half of the requests in flight. A token that was active before, or that has the
+ * have an allowance and half of the requests in flight. A token that was active before, or that has the
  * issuer's signature, needs none of that.
  */
 export function createIntrospection(options: IntrospectionOptions): Introspect {
@@ -54,7 +60,7 @@ export function createIntrospection(options: IntrospectionOptions): Introspect {
   const active = new LRUCache<string, CachedResponse>({ max: rememberedMax });
   const inactive = new LRUCache<string, true>({ max: rememberedMax, ttl: inactiveMs });
   const pending = new Map<string, CachedResponse>();
-  const allowance = createAllowance();
+  const allowance = new TokenBucket(allowancePerSecond, allowanceBurst, performance.now());
   let inFlight = 0;
   let unknownInFlight = 0;
 
@@ -71,8 +77,10 @@ export function createIntrospection(options: IntrospectionOptions): Introspect {
     if (inFlight >= inFlightMax || (!isKnown && unknownInFlight >= unknownInFlightMax)) {
       throw new IssuerUnavailable(`${inFlight} introspection requests are already in flight`);
     }
-    if (!isKnown && !allowance.take()) {
-      throw new IssuerUnavailable('too many opaque tokens were unknown to the issuer');
+    if (!isKnown) {
+      if (allowance.nextAt(performance.now()) !== null)
+        throw new IssuerUnavailable('too many opaque tokens were unknown to the issuer');
+      allowance.take();
     }
     inFlight += 1;
     if (!isKnown) unknownInFlight += 1;

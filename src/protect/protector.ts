@@ -2,6 +2,7 @@
  * The protector verifies access tokens of a Nuncio server in an API server of your own.
  */
 
+import { createProofNonces, type ProofNonces } from '../shared/proof_nonces.ts';
 import { type Adapters, createAdapters } from './adapters.ts';
 import { createFetchObject, type Fetch } from './bounded_fetch.ts';
 import { type Check, createCheck } from './check.ts';
@@ -9,7 +10,6 @@ import { checkIssuer, createDiscovery, parseUrl } from './discovery.ts';
 import { createErrorResponses } from './error_response.ts';
 import { createIntrospection, type Introspect } from './introspection.ts';
 import { createJwtVerifier } from './jwt_access_token.ts';
-import { createProofNonces } from './proof_nonces.ts';
 import { createReplayStore, type ReplayStore } from './replay.ts';
 import { createResourceMetadata, type ResourceMetadata } from './resource_metadata.ts';
 
@@ -65,6 +65,9 @@ const cacheSecondsDefault = 10;
 const cacheSecondsMax = 900;
 /** Minimum milliseconds between warnings. */
 const warningPauseMs = 60_000;
+/** Minimum length of the secret of nonces, in bytes, and milliseconds until a new nonce. */
+const nonceSecretBytesMin = 32;
+const nonceMs = 60_000;
 
 /**
  * Creates a protector. It sends no request to the issuer before the first check, so that both servers can start in any
@@ -97,10 +100,18 @@ export function createProtector(options: ProtectorOptions): Protector {
     acceptsOpaqueTokens: options.opaqueTokens ?? true,
     errorResponses: createErrorResponses(metadata.url),
     replays: options.replays ?? createReplayStore(),
-    nonces: options.dpopNonceSecret === undefined ? null : createProofNonces(options.dpopNonceSecret),
+    nonces: createNonces(options.dpopNonceSecret),
     onError: options.onError ?? createWarning(),
   });
   return { check, metadata, ...createAdapters(check, metadata) };
+}
+
+function createNonces(secret: string | undefined): ProofNonces | null {
+  if (secret === undefined) return null;
+  if (Buffer.byteLength(secret) < nonceSecretBytesMin) {
+    throw new TypeError(`dpopNonceSecret is too short: it must have ${nonceSecretBytesMin} bytes or more`);
+  }
+  return createProofNonces(secret, nonceMs);
 }
 
 function checkUrl(text: string): URL {

@@ -11,11 +11,11 @@
  * of the window. Accounts take turns. Each app has a window and a rate of its own, and a window for all of its unknown hosts.
  */
 
+import { TokenBucket } from '../../shared/token_bucket.ts';
 import { circuitFailures, circuitPause } from '../sending/retry_schedule.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 import type { Lane } from './lane.ts';
 import { RoundRobin } from './round_robin.ts';
-import { TokenBucket } from './token_bucket.ts';
 import type { Tenant } from './waiting_memory.ts';
 
 /**

@@ -7,6 +7,7 @@
  *                            | or finished and not written    |
  */
 
+import { steadyRate, type TokenBucket } from '../../shared/token_bucket.ts';
 import {
   createSigningKeys,
   createTemplate,
@@ -19,7 +20,6 @@ import { circuitFailures } from '../sending/retry_schedule.ts';
 import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
 import { AccountHolds } from './account_holds.ts';
 import type { LaneState } from './lane_store.ts';
-import { RateLimiter } from './rate_limiter.ts';
 import type { LoadedDelivery } from './waiting_deliveries.ts';
 import type { Tenant } from './waiting_memory.ts';
 
@@ -94,7 +94,7 @@ export class Lane {
   /** Whether the lane's last attempt on this node was accepted. */
   isProven = false;
   #window = windowStart;
-  readonly #rate = new RateLimiter();
+  #rate: TokenBucket | null;
 
   /** When the lane was leased, and the attempts started since. */
   readonly leasedAt: number;
@@ -106,6 +106,7 @@ export class Lane {
     this.leasedAt = now;
     this.wasAccepted = state.cursor > 0 && state.failures === 0;
     this.subscription = state.subscription;
+    this.#rate = steadyRate(state.subscription.rateLimit, now);
     this.#secrets = state.secrets;
     this.revision = state.revision;
     this.template = createTemplate(state.subscription, state.headerLines, state.epochs);
@@ -132,6 +133,8 @@ export class Lane {
 
   /** Applies a newer state from the database. Waiting deliveries are dropped and read again. */
   reload(state: LaneState, now: number): void {
+    if (state.subscription.rateLimit !== this.subscription.rateLimit)
+      this.#rate = steadyRate(state.subscription.rateLimit, now);
     this.subscription = state.subscription;
     this.#secrets = state.secrets;
     this.#keys = null;
@@ -312,25 +315,21 @@ export class Lane {
     if (!this.isOpen || now < this.pausedUntil || now < this.throttledUntil) return false;
     if (this.inFlight >= this.#limit()) return false;
     if (this.#due.length === 0 && !this.#hasFreshToStart()) return false;
-    const { rateLimit } = this.subscription;
-    return rateLimit === null || this.#rate.mayStart(rateLimit, now);
+    return this.#rate === null || this.#rate.nextAt(now) === null;
   }
 
-  /**
-   * When a rate limit or pause lets the next attempt start; undefined if the lane waits for something else.
-   */
+  /** When a rate limit or pause lets the next attempt start; undefined if the lane waits for something else. */
   wakeAt(now: number): number | undefined {
     if (!this.isOpen || (this.#due.length === 0 && !this.#hasFreshToStart())) return undefined;
     if (this.inFlight >= this.#limit()) return undefined;
     if (now < this.pausedUntil || now < this.throttledUntil)
       return Math.max(this.pausedUntil, this.throttledUntil);
-    const { rateLimit } = this.subscription;
-    return rateLimit === null ? undefined : this.#rate.nextAt(rateLimit);
+    return this.#rate === null ? undefined : (this.#rate.nextAt(now) ?? now);
   }
 
   /** Takes the next delivery. Call it only if `mayStart`. */
   take(): LoadedDelivery {
-    if (this.subscription.rateLimit !== null) this.#rate.take();
+    this.#rate?.take();
     this.inFlight += 1;
     this.started += 1;
     this.tenant.begin();

@@ -5,7 +5,6 @@ import { test } from 'node:test';
 import { AccountHolds, countedAccountsMax } from '../../../src/webhooks/lanes/account_holds.ts';
 import { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import type { LaneState } from '../../../src/webhooks/lanes/lane_store.ts';
-import { RateLimiter } from '../../../src/webhooks/lanes/rate_limiter.ts';
 import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
 import type { EventContent } from '../../../src/webhooks/sending/delivery_request.ts';
 import type { Subscription } from '../../../src/webhooks/subscriptions/subscription.ts';
@@ -78,20 +77,21 @@ test('a lane without anything to start does not wake for its throttle', () => {
   assert.equal(lane.wakeAt(1_400), undefined);
 });
 
-test('a rate limiter saves no unused rate, except for what makes up for late timers', () => {
-  const limiter = new RateLimiter();
-  const startsAt = (perSecond: number, now: number) => {
+test('a rate limit saves no unused rate, except for what makes up for late timers', () => {
+  const startsAt = (lane: Lane, now: number) => {
     let count = 0;
-    while (limiter.mayStart(perSecond, now)) {
-      limiter.take();
-      count += 1;
-    }
+    for (; lane.mayStart(now); count += 1) lane.take();
+    lane.inFlight = 0;
     return count;
   };
-  assert.equal(startsAt(10, 1_000), 1);
-  assert.equal(limiter.nextAt(10), 1_100);
-  assert.equal(startsAt(10, 60_000), 1);
-  assert.equal(startsAt(100, 120_000), 5);
+  const slow = createLane(null, 10);
+  for (let sequence = 1; sequence <= 10; sequence += 1) add(slow, sequence);
+  assert.equal(startsAt(slow, 1_000), 1);
+  assert.equal(slow.wakeAt(1_000), 1_100);
+  assert.equal(startsAt(slow, 60_000), 1);
+  const fast = createLane(null, 60);
+  for (let sequence = 1; sequence <= 10; sequence += 1) add(fast, sequence);
+  assert.equal(startsAt(fast, 120_000), 3);
 });
 
 test('a hold on an account drops its deliveries only, and returns them', () => {
