@@ -4,7 +4,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import type { Delivery } from './signed_post.ts';
 
 /** Returns about 1 KB of JSON. @param number makes each body unique */
-export function eventBody(number: number): Record<string, unknown> {
+function eventBody(number: number): Record<string, unknown> {
   const hex = number.toString(16).padStart(40, '0');
   const commits = ['Correct the total of an empty invoice', 'Say which field was wrong'].map((message) => ({
     id: hex,

@@ -152,7 +152,7 @@ function cpuOfMachine(): number {
 }
 
 /** CPU seconds of one process; NaN if unknown. */
-export function cpuOf(pid: number): number {
+function cpuOf(pid: number): number {
   return statOf(pid)?.cpu ?? Number.NaN;
 }
 
@@ -172,24 +172,6 @@ function statOf(pid: number): { parent: number; cpu: number; cpuOfEnded: number 
     cpu: (number(14) + number(15)) / ticksPerSecond,
     cpuOfEnded: (number(16) + number(17)) / ticksPerSecond,
   };
-}
-
-/** Resident memory of another process in bytes, current and peak; NaN if unknown. */
-export function memoryOf(pid: number): { rssBytes: number; rssMaxBytes: number } {
-  let text = '';
-  try {
-    text = readFileSync(`/proc/${pid}/status`, 'utf8');
-  } catch {
-    // The process has ended, or there is no /proc.
-  }
-  const kilobytes = (name: string) => Number(new RegExp(`^${name}:\\s*(\\d+) kB`, 'm').exec(text)?.[1]);
-  return { rssBytes: kilobytes('VmRSS') * 1024, rssMaxBytes: kilobytes('VmHWM') * 1024 };
-}
-
-/** @param fraction 0 to 1. @returns NaN for an empty set */
-export function percentile(values: Iterable<number>, fraction: number): number {
-  const sorted = Float64Array.from(values).sort();
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * fraction))] ?? Number.NaN;
 }
 
 export function median(values: Iterable<number>): number {

@@ -17,7 +17,7 @@ export type Step =
   | { type: 'sql' | 'command' | 'server'; text: string };
 
 /** Every code block is a step, so that a block which nobody runs cannot go unnoticed. */
-export async function readSteps(): Promise<Step[]> {
+async function readSteps(): Promise<Step[]> {
   const text = await readFile(page, 'utf8');
   return [...text.matchAll(/^```(\w*)\n([\s\S]*?)^```$/gm)]
     .filter(([, language]) => language !== 'mermaid')

@@ -43,7 +43,7 @@ export interface NewAccount {
 const emailLengthMax = 254;
 const nameLengthMax = 200;
 /** NIST SP 800-63B section 3.1.1.2 requires at least 8 characters. */
-export const passwordLengthMin = 8;
+const passwordLengthMin = 8;
 
 /** Invalid input for an account. The message is for the person who entered it. */
 export class AccountError extends Error {

@@ -15,7 +15,7 @@ import type { Database, Transaction } from '../database/database.ts';
 import { type Account, type AccountRow, accountColumns, toAccount } from './account.ts';
 
 /** Lifetime of an unused link, in seconds. */
-export const linkSeconds = 60;
+const linkSeconds = 60;
 /** Lifetime of a session, in seconds. */
 export const linkSessionSeconds = 3_600;
 /** Format of the secrets of links and sessions. */

@@ -111,7 +111,7 @@ export async function recordLoginResult(
 }
 
 /** Suffix of the browser's cookie name. One browser may have several sign-ins in progress. */
-export function loginCookieSuffix(requestDigest: Buffer): string {
+function loginCookieSuffix(requestDigest: Buffer): string {
   return requestDigest.toString('base64url').slice(0, 16);
 }
 

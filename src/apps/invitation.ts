@@ -32,7 +32,7 @@ export interface ReceivedInvitation extends Invitation {
 }
 
 /** Lifetime of an invitation in days. */
-export const invitationDays = 14;
+const invitationDays = 14;
 
 const columns = sql.raw(
   `i.id, i.client_id as "clientId", i.email, i.role, i.created_at as "createdAt", i.expires_at as "expiresAt"`,

@@ -86,7 +86,7 @@ export function applyAppPatch(given: Metadata, client: Client): Metadata {
 }
 
 /** The metadata of an app, with the names that members set. */
-export function metadataOf(client: Client): Metadata {
+function metadataOf(client: Client): Metadata {
   const { metadata } = client;
   const known = Object.keys(settableMembers).filter((name) => metadata[name] !== undefined);
   return {

@@ -75,7 +75,7 @@ export interface NewClient {
 }
 
 /** Invalid input for a client. The message names the problem. */
-export class ClientError extends Error {
+class ClientError extends Error {
   override readonly name = 'ClientError';
 }
 

@@ -5,7 +5,7 @@
 import { isLoopbackHost } from '../config/config.ts';
 
 /** Maximum length of a redirect URI in bytes. */
-export const redirectUriBytesMax = 2_048;
+const redirectUriBytesMax = 2_048;
 
 /** Schemes that execute code or read files in a browser. */
 const dangerousSchemes = new Set(['javascript:', 'data:', 'vbscript:', 'file:', 'blob:', 'about:']);

@@ -12,7 +12,7 @@ import { type Client, clientColumns, type NewClient } from './client.ts';
 import { addClientSecret } from './client_secret.ts';
 
 /** Days without use after which a client is removed. */
-export const unusedDays = 30;
+const unusedDays = 30;
 
 /** The properties that an app describes itself; the operator controls the others. */
 export type SelfDescription = Required<

@@ -25,7 +25,7 @@ export function identifier(name: string): string {
  * condition literally.
  * @param alias the table's alias in the statement
  */
-export function conditionText(conditions: Conditions, alias = ''): string {
+function conditionText(conditions: Conditions, alias = ''): string {
   const parts = conditions.map(({ field, values }) => {
     const column = `${alias === '' ? '' : `${alias}.`}${identifier(field.name)}`;
     const constants = values.filter((value) => value !== null);

@@ -11,7 +11,7 @@ import { type ResourceType, withChildren } from './resource_type.ts';
 import { columnsOf, constraintsOf, indexesOf, indexPrefix, type TableColumn } from './table.ts';
 
 /** Tables do not match their declarations. Has one line per problem. */
-export class CollectionsError extends Error {
+class CollectionsError extends Error {
   override readonly name = 'CollectionsError';
   readonly problems: readonly string[];
 

@@ -75,7 +75,7 @@ export function patchedValues(type: ResourceType, row: OwnedRow, patch: unknown,
 }
 
 /** The algorithm of RFC 7396 section 2. */
-export function mergePatch(target: unknown, patch: unknown): unknown {
+function mergePatch(target: unknown, patch: unknown): unknown {
   if (!isObject(patch)) return patch;
   const result: Members = isObject(target) ? { ...target } : {};
   for (const [name, value] of Object.entries(patch)) {

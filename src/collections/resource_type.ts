@@ -73,9 +73,6 @@ export interface ResourceType {
   fingerprint: string;
 }
 
-/** Columns of every collection's table. */
-export const standardColumns = ['id', 'author', 'version', 'created_at', 'updated_at'] as const;
-
 /** Whether resources of this type can change. Those of sub-collections cannot. */
 export function isChangeable(type: ResourceType): boolean {
   return type.parent === null;

@@ -64,7 +64,7 @@ const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']
 export type LogLevel = (typeof logLevels)[number];
 
 /** Default retry schedule: 11 pauses, about 3 days in total. */
-export const defaultRetrySchedule = '5s,30s,2m,10m,30m,1h,3h,6h,12h,24h,24h';
+const defaultRetrySchedule = '5s,30s,2m,10m,30m,1h,3h,6h,12h,24h,24h';
 
 /** Minimum length of the secret, in bytes. */
 export const secretBytesMin = 32;

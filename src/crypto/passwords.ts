@@ -59,12 +59,12 @@ type Derive = (
 const derive: Derive = crypto.argon2 === undefined ? deriveByLibrary : deriveByNode;
 
 /** Exported for the test that both derive the same. */
-export async function deriveByNode(...[password, nonce, memory, time, lanes]: Parameters<Derive>) {
+async function deriveByNode(...[password, nonce, memory, time, lanes]: Parameters<Derive>) {
   const parameters = { message: password, nonce, memory, passes: time, parallelism: lanes, tagLength };
   return (await promisify(crypto.argon2)('argon2id', parameters)) as Buffer;
 }
 
-export async function deriveByLibrary(...[password, salt, memory, time, lanes]: Parameters<Derive>) {
+async function deriveByLibrary(...[password, salt, memory, time, lanes]: Parameters<Derive>) {
   const { hashRaw } = await import('@node-rs/argon2');
   const cost = { memoryCost: memory, timeCost: time, parallelism: lanes, outputLen: tagLength };
   return hashRaw(password, { ...cost, salt, algorithm: argon2id });

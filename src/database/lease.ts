@@ -15,7 +15,7 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Database } from './database.ts';
 
 /** Milliseconds that a lease lasts without a renewal: how long the work of a killed holder waits. */
-export const leaseMs = 3_000;
+const leaseMs = 3_000;
 const renewPauseMs = 750;
 /** Milliseconds before the expiry at which the holder stops. */
 const marginMs = 500;

@@ -137,7 +137,7 @@ async function isPresent(client: pg.Client, schema: string): Promise<boolean> {
 }
 
 /** Returns the names of migrations that are not applied yet, for `/readyz` and `start --no-migrate`. */
-export async function pendingMigrations(client: pg.Client): Promise<string[]> {
+async function pendingMigrations(client: pg.Client): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>('select name from migrations');
   const done = new Set(rows.map((row) => row.name));
   return (await listMigrations()).filter((name) => !done.has(name));

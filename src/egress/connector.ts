@@ -184,7 +184,7 @@ async function startTls(tcp: Socket, servername: string, options: ConnectorOptio
 const errorCharactersMax = 300;
 
 /** Describes a failed handshake in one line, for the operator of the peer. */
-export function describeHandshakeError(error: Error): string {
+function describeHandshakeError(error: Error): string {
   const { code = '', reason } = error as NodeJS.ErrnoException & { reason?: unknown };
   if (code === 'ECONNRESET' || code === 'EPIPE') return 'the connection was closed during the handshake';
   // OpenSSL errors have the reason as a property; Node's messages append advice for the client, which is removed.

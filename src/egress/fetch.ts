@@ -30,7 +30,7 @@ export interface FetchRequest {
 export type GuardedFetch = (url: string | URL, init?: FetchRequest) => Promise<Response>;
 
 /** The document exceeds the limit. */
-export class TooLargeError extends Error {
+class TooLargeError extends Error {
   override readonly name = 'TooLargeError';
 
   constructor() {

@@ -12,7 +12,7 @@ import { canonicalAddress, classifyAddress, isPrivateNetwork } from './address.t
 import { EgressError } from './error.ts';
 
 /** Timeout in milliseconds. */
-export const resolveTimeoutMs = 5_000;
+const resolveTimeoutMs = 5_000;
 
 /** Returns all addresses of a name. @throws Error if the name cannot be resolved */
 export type ResolveHost = (hostname: string) => Promise<string[]>;

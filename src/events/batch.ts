@@ -12,7 +12,7 @@ import type { Catalogue } from './catalogue.ts';
 /** Maximum number of events in a request. */
 export const batchEventsMax = 1_000;
 /** Maximum size of an event's body. */
-export const eventBodyBytesMax = 262_144;
+const eventBodyBytesMax = 262_144;
 /** Maximum size of a request. */
 export const batchBytesMax = 16_777_216;
 /** Maximum length of a chosen id. */

@@ -10,7 +10,7 @@ import { patternsOf } from './kind_pattern.ts';
 import { replaceLengthKeywords } from './string_length.ts';
 
 /** Sent by `POST /subscriptions/<id>/test`. */
-export const pingKind = defineEventKind({
+const pingKind = defineEventKind({
   name: pingName,
   description: 'Sent on request, to test a subscription.',
   object: null,
@@ -19,7 +19,7 @@ export const pingKind = defineEventKind({
 });
 
 /** Sent to the owner's other subscriptions when a subscription was disabled. */
-export const disabledKind = defineEventKind({
+const disabledKind = defineEventKind({
   name: disabledName,
   description: 'A subscription was disabled because its deliveries failed for too long or its URL is gone.',
   object: null,
@@ -34,7 +34,7 @@ export const disabledKind = defineEventKind({
 });
 
 /** Sent to the owner's other subscriptions before a subscription is disabled: halfway, and one day before. */
-export const failingKind = defineEventKind({
+const failingKind = defineEventKind({
   name: failingName,
   description: 'A subscription has failed for a long time and will be disabled unless a delivery succeeds.',
   object: null,

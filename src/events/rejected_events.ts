@@ -14,8 +14,8 @@ import type { ValidationError } from '../http/problem.ts';
 import type { InboxRow } from './inbox.ts';
 
 /** Number of rejected events, and of bytes in their bodies, at which `publish` begins to fail. */
-export const rejectedMax = 100_000;
-export const rejectedBytesMax = 1_073_741_824;
+const rejectedMax = 100_000;
+const rejectedBytesMax = 1_073_741_824;
 
 /** Why the intake refused an event. */
 export interface Rejection {

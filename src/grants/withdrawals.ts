@@ -30,7 +30,7 @@ export interface Withdrawable {
  * The list entries that stop a token, as `kind:subject`. None depends on a time in the token, because the clock of
  * the node that issued it may be wrong.
  */
-export function withdrawalKeys(token: Withdrawable): string[] {
+function withdrawalKeys(token: Withdrawable): string[] {
   const { tokenId, grantId, grantRevision, clientEpoch } = token;
   return [
     `token:${tokenId}`,

@@ -24,7 +24,7 @@ import { refuseEncodedPaths } from './path_spelling.ts';
 type FrameworkErrors = NonNullable<FastifyServerOptions['frameworkErrors']>;
 
 /** The largest accepted body. */
-export const bodyBytesMax = 1_048_576;
+const bodyBytesMax = 1_048_576;
 
 /** A request must arrive completely within this time. */
 const requestTimeoutMs = 60_000;

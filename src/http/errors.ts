@@ -88,7 +88,7 @@ function sendRaw(socket: Duplex, problem: Problem): void {
   );
 }
 
-export function sendProblem(problem: Problem, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+function sendProblem(problem: Problem, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   reply.code(problem.status).headers(problem.headers);
   // Bypass the response schema of the route.
   reply.serializer(String);

@@ -17,7 +17,7 @@ import type { JsonResponse } from './json_response.ts';
 import { Problem } from './problem.ts';
 
 /** Hours for which a response is stored. */
-export const keptHours = 24;
+const keptHours = 24;
 export const keyCharactersMax = 255;
 /** Visible ASCII; spaces only between other characters. */
 export const keyPattern = '^[!-~](?:[ -~]*[!-~])?$';

@@ -4,7 +4,7 @@
  * sees them, and they survive when a schema is made optional.
  */
 
-import Type, { type Static, type TSchema } from 'typebox';
+import Type, { type TSchema } from 'typebox';
 import type { ProblemCode } from './problem_codes.ts';
 
 const nameKey = Symbol('name');
@@ -111,6 +111,3 @@ function countOf(min: unknown, max: unknown, unit: string): string {
   if (max !== undefined) return ` of at most ${max} ${unit}`;
   return min === undefined ? '' : ` of at least ${min} ${unit}`;
 }
-
-/** The type of valid values. */
-export type Value<S extends TSchema> = Static<S>;

@@ -141,7 +141,7 @@ function refuseSuspended(): undefined {
 }
 
 /** Exact string comparison (RFC 9700 section 2.1), except for the port of a loopback address. */
-export function isRedirectUriAllowed(registered: readonly string[], uri: string): boolean {
+function isRedirectUriAllowed(registered: readonly string[], uri: string): boolean {
   if (registered.includes(uri)) return true;
   const portless = withoutLoopbackPort(uri);
   return portless !== undefined && registered.some((known) => withoutLoopbackPort(known) === portless);

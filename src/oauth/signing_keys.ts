@@ -40,7 +40,7 @@ export async function ensureSigningKeys(db: Database, secret: Buffer): Promise<v
  * @param delaySeconds seconds until the key becomes active; it is published immediately
  * @returns the `kid`
  */
-export async function addSigningKey(
+async function addSigningKey(
   db: Database | Transaction,
   secret: Buffer,
   algorithm: SigningAlgorithm,

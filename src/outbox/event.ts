@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 
 /** Maximum size of a body as JSON. The server has the same limit. */
-export const bodyBytesMax = 262_144;
+const bodyBytesMax = 262_144;
 /** Maximum length of a kind, an event id, an account id and an external id. */
 const nameCharactersMax = 255;
 

@@ -319,7 +319,7 @@ export async function requireAccount(db: Database | Transaction, id: string, isL
   return rows[0];
 }
 
-export function accountNotFound(): Problem {
+function accountNotFound(): Problem {
   return new Problem(404, 'Account not found.');
 }
 

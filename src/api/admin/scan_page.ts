@@ -4,7 +4,7 @@
  */
 
 /** Maximum rows that one page scans. */
-export const scannedRowsMax = 1_000;
+const scannedRowsMax = 1_000;
 
 export interface ScannedPage<Row> {
   /** One row more than the page size if there is a next page. */

@@ -13,7 +13,7 @@ const units: readonly [unit: Intl.RelativeTimeFormatUnit, seconds: number][] = [
   ['second', 1],
 ];
 
-export function formatAgo(time: string, now: number): string {
+function formatAgo(time: string, now: number): string {
   const seconds = Math.round((Date.parse(time) - now) / 1_000);
   const [unit, length] = units.find(([, size]) => Math.abs(seconds) >= size) ?? ['second', 1];
   return relative.format(Math.trunc(seconds / length), unit);
@@ -66,7 +66,7 @@ export function Until({ time }: { time: string }) {
   );
 }
 
-export function formatUntil(time: string, now: number): string {
+function formatUntil(time: string, now: number): string {
   const seconds = Math.round((Date.parse(time) - now) / 1_000);
   if (seconds < 1) return 'now';
   const [name, length] = shortUnits.find(([, size]) => seconds >= size) ?? ['s', 1];
@@ -79,11 +79,6 @@ const shortUnits = [
   ['min', 60],
   ['s', 1],
 ] as const;
-
-export function formatDuration(seconds: number): string {
-  const [name, length] = shortUnits.find(([, size]) => seconds >= size && seconds % size === 0) ?? ['s', 1];
-  return `${seconds / length} ${name}`;
-}
 
 export function formatMs(ms: number): string {
   if (ms < 1) return '< 1 ms';

@@ -71,7 +71,7 @@ export function documentFeature({ db, settings }: ProviderOptions) {
 }
 
 /** Whether an id is the URL of a document. oidc-provider validates the URL further (dot segments and more). */
-export function isDocumentUrl(id: unknown): id is string {
+function isDocumentUrl(id: unknown): id is string {
   if (typeof id !== 'string' || !id.startsWith('https://') || id.length > 2_048) return false;
   const url = URL.parse(id);
   // The path distinguishes the apps of one host.

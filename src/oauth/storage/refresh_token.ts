@@ -22,7 +22,7 @@ import { requestState } from './request_state.ts';
 import { type AdapterPayload, type ModelStorage, revokedWithGrant, withoutId } from './storage.ts';
 
 /** Grace period after the first use, in seconds, in which a refresh token returns the same successor. */
-export const graceSeconds = 60;
+const graceSeconds = 60;
 
 export function refreshTokenStorage(db: Database): ModelStorage {
   return {

@@ -13,7 +13,7 @@ import { isGone, removeDeadNodes } from './node.ts';
 const readPauseMs = 250;
 
 /** Another running node has the name. */
-export class NodeNameError extends Error {
+class NodeNameError extends Error {
   override readonly name = 'NodeNameError';
 }
 

@@ -31,9 +31,9 @@ const purpose = 'delivery-key';
  * Seconds that the old key signs beside it, for subscribers that store the key. Seconds that the old key stays
  * published after its last signature.
  */
-export const publishedAheadSeconds = 600;
+const publishedAheadSeconds = 600;
 export const overlapSeconds = 7 * 86_400;
-export const publishedAfterSeconds = 86_400;
+const publishedAfterSeconds = 86_400;
 
 /** Creates the first key, once for all nodes. @param secret the deployment's key material */
 export async function ensureDeliveryKey(db: Database, secret: Buffer): Promise<void> {

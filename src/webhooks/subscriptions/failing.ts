@@ -13,7 +13,7 @@ import { failingName } from '../../events/built_in_names.ts';
 import { disableByWorker, notifyOwner } from './subscription_state.ts';
 
 export const failuresMin = 20;
-export const failingDays = 5;
+const failingDays = 5;
 /** Minimum failures in a row and days without a success for each warning. */
 const warnedFailuresMin = 10;
 const halfDays = failingDays / 2;

@@ -8,7 +8,7 @@ import { isIP } from 'node:net';
 import { classifyAddress } from '../../egress/address.ts';
 
 /** Maximum length of a URL in bytes. */
-export const urlBytesMax = 2_048;
+const urlBytesMax = 2_048;
 
 /** Ports from 1024 up that well-known services other than web servers use. */
 const refusedPorts = new Set([
