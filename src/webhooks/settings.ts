@@ -1,8 +1,12 @@
 /** Webhook settings of the operator: the section `webhooks` of `nuncio.config.ts`. */
 
 import { BlockList, isIP } from 'node:net';
-import { defaultHeaderNames, type HeaderNames } from './sending/header_names.ts';
 import { type AppSubscriptions, appSubscriptionModes } from './subscriptions/app_subscriptions.ts';
+import {
+  defaultHeaderNames,
+  type HeaderNames,
+  reservedForOperators,
+} from './subscriptions/delivery_headers.ts';
 import { type Quotas, readQuotas } from './subscriptions/quotas.ts';
 
 export interface WebhookSettings {
@@ -37,9 +41,6 @@ export const headerPresets = {
 } as const satisfies Record<string, HeaderNames>;
 export type HeaderPreset = keyof typeof headerPresets;
 
-/** Names that already have a meaning. */
-const takenNames =
-  /^(host|content-.*|connection|transfer-encoding|user-agent|accept.*|date|te|trailer|upgrade|expect|keep-alive|proxy-.*|cookie|authorization|webhook-.*)$/i;
 const token = /^[A-Za-z][A-Za-z0-9-]{0,63}$/;
 
 /** @param report called for each problem with its place and the reason */
@@ -76,7 +77,8 @@ function readHeaders(
     if (!Object.hasOwn(defaultHeaderNames, what)) report(`webhooks.headers.${what}`, 'is not a known header');
     else if (typeof name !== 'string' || !token.test(name)) {
       report(`webhooks.headers.${what}`, 'must be at most 64 letters, digits and dashes');
-    } else if (takenNames.test(name)) report(`webhooks.headers.${what}`, `${name} is a reserved header name`);
+    } else if (reservedForOperators.test(name))
+      report(`webhooks.headers.${what}`, `${name} is a reserved header name`);
   }
   const names = { ...defaultHeaderNames, ...declared };
   const lower = Object.values(names).map((name) => String(name).toLowerCase());

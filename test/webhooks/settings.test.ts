@@ -8,7 +8,7 @@ import Stripe from 'stripe';
 import { Type } from 'typebox';
 import { defineEventKind } from '../../src/events/kind.ts';
 import { createPlatform, PlatformError } from '../../src/platform.ts';
-import { defaultHeaderNames } from '../../src/webhooks/sending/header_names.ts';
+import { defaultHeaderNames } from '../../src/webhooks/subscriptions/delivery_headers.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe } from '../support/webhooks/apps.ts';
 import { startSubscriber } from '../support/webhooks/subscriber.ts';

@@ -10,7 +10,7 @@ import type { Catalogue } from '../../events/catalogue.ts';
 import type { JsonResponse } from '../../http/json_response.ts';
 import { Problem } from '../../http/problem.ts';
 import { dashed } from '../../http/problem_codes.ts';
-import type { HeaderNames } from '../../webhooks/sending/header_names.ts';
+import type { HeaderNames } from '../../webhooks/subscriptions/delivery_headers.ts';
 import {
   type AppSubscriptions,
   mayOwnSubscriptions,

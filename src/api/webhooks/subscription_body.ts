@@ -3,7 +3,7 @@
 import type { Static } from 'typebox';
 import type { Config } from '../../config/config.ts';
 import type { ErrorList } from '../../http/problem.ts';
-import type { HeaderNames } from '../../webhooks/sending/header_names.ts';
+import type { HeaderNames } from '../../webhooks/subscriptions/delivery_headers.ts';
 import { isSecret } from '../../webhooks/subscriptions/signature.ts';
 import { checkStaticHeaders, type HeaderPatch } from '../../webhooks/subscriptions/static_headers.ts';
 import { checkSubscriberUrl } from '../../webhooks/subscriptions/subscriber_url.ts';

@@ -1,7 +1,8 @@
 /** The AsyncAPI 3 document: the events that subscribers receive. */
 
 import { version } from '../../version.ts';
-import { deliveryHeaders, type ReferenceSource } from './openapi.ts';
+import { describedHeaders } from '../../webhooks/subscriptions/delivery_headers.ts';
+import type { ReferenceSource } from './openapi.ts';
 
 export function asyncApiDocument({ name, baseUrl, kinds }: ReferenceSource): Record<string, unknown> {
   const messages = kinds.map((kind) => ({
@@ -14,10 +15,7 @@ export function asyncApiDocument({ name, baseUrl, kinds }: ReferenceSource): Rec
       headers: {
         type: 'object',
         properties: Object.fromEntries(
-          Object.entries(deliveryHeaders).map(([header, description]) => [
-            header,
-            { type: 'string', description },
-          ]),
+          describedHeaders.map(([header, description]) => [header, { type: 'string', description }]),
         ),
       },
       payload: kind.schema,

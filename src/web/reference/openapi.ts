@@ -8,6 +8,7 @@ import type { EventKind } from '../../events/kind.ts';
 import { describeForDevelopers, type Scope } from '../../grants/scopes.ts';
 import type { BodyDescription, Operation, ReferencePart, ResponseDescription } from '../../http/operation.ts';
 import { version } from '../../version.ts';
+import { describedHeaders } from '../../webhooks/subscriptions/delivery_headers.ts';
 import { DocumentSchemas } from './document_schemas.ts';
 
 export interface ReferenceSource {
@@ -223,19 +224,6 @@ const problemSchema: TSchema = Type.Object(
   { additionalProperties: false },
 );
 
-/** Headers of a delivery with their default names. */
-export const deliveryHeaders: Readonly<Record<string, string>> = {
-  'Nuncio-Event': 'The event’s kind.',
-  'Nuncio-Delivery': 'The delivery’s id, the same at every attempt. Handle each id once.',
-  'Nuncio-Signature': 'By the subscription’s `signature`: `t=<unix seconds>,v1=<hex>` or `sha256=<hex>`.',
-  'Nuncio-Sequence': '1, 2, 3 … without a gap, for each subscription.',
-  'Nuncio-Attempt': '1, 2, 3 …',
-  'Nuncio-Account':
-    'The id of the account that the event belongs to. Absent if it belongs to none, such as `ping`.',
-  'Nuncio-Account-External-Id':
-    'The application’s own id of that account, if there is one, percent-encoded outside visible ASCII.',
-};
-
 function webhookObject(kind: EventKind): Json {
   return {
     post: {
@@ -243,7 +231,7 @@ function webhookObject(kind: EventKind): Json {
       summary: kind.description,
       description:
         kind.object === null ? 'Available to every subscription.' : `Needs the scope read:${kind.object}.`,
-      parameters: Object.entries(deliveryHeaders).map(([name, description]) => ({
+      parameters: describedHeaders.map(([name, description]) => ({
         name,
         in: 'header',
         description,

@@ -7,7 +7,7 @@ import type { ConnectorOptions } from '../../egress/connector.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { PublishedBatch } from '../fan_out/published_batch.ts';
 import type { AttemptSpan } from '../sending/attempt_span.ts';
-import type { HeaderNames } from '../sending/header_names.ts';
+import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 
 /** Everything that an engine needs at start. */

@@ -8,8 +8,8 @@
 
 import { buildRequest, type DeploymentSigners } from '../sending/delivery_request.ts';
 import type { ExchangeResult } from '../sending/exchange.ts';
-import type { HeaderNames } from '../sending/header_names.ts';
 import type { Sender } from '../sending/sender.ts';
+import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { AttemptBudget } from './attempt_budget.ts';
 import type { HostLimits, HostSlot } from './host_limits.ts';
 import type { Lane } from './lane.ts';

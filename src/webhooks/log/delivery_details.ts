@@ -2,7 +2,7 @@
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
-import type { HeaderNames } from '../sending/header_names.ts';
+import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format, Owner } from '../subscriptions/subscription.ts';
 import { type Delivery, type DeliveryRow, locateDelivery, selectDeliveries, toDelivery } from './delivery.ts';

@@ -4,9 +4,8 @@
  * are those of now.
  */
 
-import { version } from '../../version.ts';
-import { cloudEventBody, type EventContent, encodeExternalId } from '../sending/delivery_request.ts';
-import type { HeaderNames } from '../sending/header_names.ts';
+import { cloudEventBody, deliveryLines, type EventContent } from '../sending/delivery_request.ts';
+import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format } from '../subscriptions/subscription.ts';
 
@@ -32,49 +31,37 @@ export type RecordedEvent = Omit<EventContent, 'body'> & { body: Buffer | null }
 
 export function recordRequest(
   revision: RevisionFacts,
-  delivery: { id: string; kind: string; sequence: number },
+  delivery: { id: string; sequence: number },
   attempt: { number: number; startedAt: Date },
   event: RecordedEvent,
   names: HeaderNames,
 ): RecordedRequest {
   const { url, signature, format, headerNames } = revision;
-  const isCloudEvent = format === 'cloudevents';
-  const timestamp = String(Math.floor(attempt.startedAt.getTime() / 1_000));
-  const { accountId, accountExternalId } = event;
+  const timestamp = Math.floor(attempt.startedAt.getTime() / 1_000);
   const body =
-    isCloudEvent && event.body !== null ? cloudEventBody({ ...event, body: event.body }) : event.body;
+    format === 'cloudevents' && event.body !== null
+      ? cloudEventBody({ ...event, body: event.body })
+      : event.body;
+  const signed = { timestamp: `t=${timestamp},v1=`, sha256: 'sha256=', standard: 'v1,', ed25519: 'v1a,' }[
+    signature
+  ];
+  const lines = deliveryLines(revision, names, event, {
+    id: delivery.id,
+    sequence: delivery.sequence,
+    number: attempt.number,
+    timestamp,
+    signed: signed + hidden,
+  });
   const headers: Record<string, string> = {
     host: new URL(url).host,
-    'content-type': isCloudEvent ? 'application/cloudevents+json' : 'application/json',
     ...(body === null ? {} : { 'content-length': String(body.length) }),
-    'user-agent': `Nuncio/${version}`,
-    'accept-encoding': 'identity',
-    [names.event]: delivery.kind,
-    [names.sequence]: String(delivery.sequence),
-    ...signed(signature, delivery.id, timestamp, names),
-    [names.attempt]: String(attempt.number),
-    ...(accountId === null ? {} : { [names.account]: accountId }),
-    ...(accountExternalId === null ? {} : { [names.accountExternalId]: encodeExternalId(accountExternalId) }),
+    ...Object.fromEntries(lines.split('\r\n').filter(Boolean).map(toHeader)),
     ...Object.fromEntries(headerNames.map((name) => [name, hidden])),
   };
   return { method: 'POST', url, headers };
 }
 
-function signed(
-  signature: SignatureShape,
-  id: string,
-  timestamp: string,
-  names: HeaderNames,
-): Record<string, string> {
-  switch (signature) {
-    case 'standard':
-    case 'ed25519': {
-      const value = `${signature === 'standard' ? 'v1' : 'v1a'},${hidden}`;
-      return { 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-signature': value };
-    }
-    case 'timestamp':
-      return { [names.delivery]: id, [names.signature]: `t=${timestamp},v1=${hidden}` };
-    case 'sha256':
-      return { [names.delivery]: id, [names.signature]: `sha256=${hidden}` };
-  }
+function toHeader(line: string): [name: string, value: string] {
+  const end = line.indexOf(': ');
+  return [line.slice(0, end), line.slice(end + 2)];
 }

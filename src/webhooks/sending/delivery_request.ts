@@ -5,6 +5,7 @@
 
 import type { KeyObject } from 'node:crypto';
 import { version } from '../../version.ts';
+import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import { DeliveryIds, type LaneEpoch } from '../subscriptions/delivery_id.ts';
 import {
   type SignatureShape,
@@ -17,7 +18,6 @@ import {
 } from '../subscriptions/signature.ts';
 import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
 import type { OutgoingRequest } from './connection.ts';
-import type { HeaderNames } from './header_names.ts';
 
 /** The parts of an event that an attempt needs. */
 export interface EventContent {
@@ -81,6 +81,15 @@ export interface AttemptFacts {
   now: number;
 }
 
+interface SignedFacts {
+  /** The delivery's id. */
+  id: string;
+  /** Time of the attempt in seconds since 1970. */
+  timestamp: number;
+  /** Value of the signature. */
+  signed: string;
+}
+
 /** The deployment's private keys that sign at a time, newest first. @param now milliseconds since 1970 */
 export type DeploymentSigners = (now: number) => readonly KeyObject[];
 
@@ -103,21 +112,39 @@ export function buildRequest(
   facts: AttemptFacts,
   signers: DeploymentSigners,
 ): OutgoingRequest {
-  const { format, signature } = subscription;
   const id = template.ids.of(facts.sequence);
-  const body = format === 'cloudevents' ? cloudEventBody(event) : event.body;
+  const timestamp = Math.floor(facts.now / 1_000);
+  const body = subscription.format === 'cloudevents' ? cloudEventBody(event) : event.body;
+  const signed = sign(subscription.signature, id, timestamp, keys, body, facts.now, signers);
   const headers =
-    `${constantLines[format]}${names.event}: ${event.kind}\r\n${names.sequence}: ${facts.sequence}\r\n` +
-    `${signedLines(signature, id, keys, names, body, facts.now, signers)}${names.attempt}: ${facts.number}\r\n` +
-    accountLines(event, names) +
-    template.headerLines;
+    deliveryLines(subscription, names, event, { ...facts, id, timestamp, signed }) + template.headerLines;
   const traced =
     event.traceparent === null ? null : { parent: event.traceparent, deliveryId: id, kind: event.kind };
   return { origin: template.origin, path: template.path, headers, body, traced };
 }
 
+/** The header lines of an attempt, without the static headers. */
+export function deliveryLines(
+  { format, signature }: Pick<Subscription, 'format' | 'signature'>,
+  names: HeaderNames,
+  event: Pick<EventContent, 'kind' | 'accountId' | 'accountExternalId'>,
+  { id, sequence, number, timestamp, signed }: Omit<AttemptFacts, 'now'> & SignedFacts,
+): string {
+  const identified =
+    signature === 'standard' || signature === 'ed25519'
+      ? `webhook-id: ${id}\r\nwebhook-timestamp: ${timestamp}\r\nwebhook-signature: ${signed}\r\n`
+      : `${names.delivery}: ${id}\r\n${names.signature}: ${signed}\r\n`;
+  return (
+    `${constantLines[format]}${names.event}: ${event.kind}\r\n${names.sequence}: ${sequence}\r\n` +
+    `${identified}${names.attempt}: ${number}\r\n${accountLines(event, names)}`
+  );
+}
+
 /** The lines that say whose event it is; none if the event belongs to no account. */
-function accountLines({ accountId, accountExternalId }: EventContent, names: HeaderNames): string {
+function accountLines(
+  { accountId, accountExternalId }: Pick<EventContent, 'accountId' | 'accountExternalId'>,
+  names: HeaderNames,
+): string {
   if (accountId === null) return '';
   const line = `${names.account}: ${accountId}\r\n`;
   if (accountExternalId === null) return line;
@@ -130,32 +157,31 @@ const plainId = /^[\x21-\x24\x26-\x7e]*$/;
  * An external id as a header value: visible ASCII as it is, everything else and `%` percent-encoded as UTF-8. So no id adds
  * a line, loses a space, or reads like another one, and `decodeURIComponent` restores it.
  */
-export function encodeExternalId(externalId: string): string {
+function encodeExternalId(externalId: string): string {
   if (plainId.test(externalId)) return externalId;
   return externalId.replace(/[^\x21-\x24\x26-\x7e]+/g, encodeURIComponent);
 }
 
-/** The lines that identify and sign the delivery. */
-function signedLines(
+function sign(
   signature: SignatureShape,
   id: string,
+  timestamp: number,
   { both, newest, bothUntil }: SigningKeys,
-  names: HeaderNames,
   body: Buffer,
   now: number,
   signers: DeploymentSigners,
 ): string {
-  const timestamp = Math.floor(now / 1_000);
   const keys = bothUntil > now ? both : newest;
-  if (signature === 'timestamp' || signature === 'sha256') {
-    const value = signature === 'sha256' ? signSha256(keys, body) : signTimestamp(keys, timestamp, body);
-    return `${names.delivery}: ${id}\r\n${names.signature}: ${value}\r\n`;
+  switch (signature) {
+    case 'timestamp':
+      return signTimestamp(keys, timestamp, body);
+    case 'sha256':
+      return signSha256(keys, body);
+    case 'standard':
+      return signStandard(keys, id, timestamp, body);
+    case 'ed25519':
+      return signEd25519(signers(now), id, timestamp, body);
   }
-  const value =
-    signature === 'standard'
-      ? signStandard(keys, id, timestamp, body)
-      : signEd25519(signers(now), id, timestamp, body);
-  return `webhook-id: ${id}\r\nwebhook-timestamp: ${timestamp}\r\nwebhook-signature: ${value}\r\n`;
 }
 
 /** Wraps an event in a CloudEvents 1.0 envelope (JSON format, structured mode). */

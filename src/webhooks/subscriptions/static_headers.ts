@@ -9,6 +9,7 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import type { Transaction } from '../../database/database.ts';
 import { bodyProblem, type ErrorList, escapePointer, type ValidationError } from '../../http/problem.ts';
 import type { ProblemCode } from '../../http/problem_codes.ts';
+import { reservedForSubscribers } from './delivery_headers.ts';
 
 export type StaticHeaders = Readonly<Record<string, string>>;
 /** A null value removes a header; the mask keeps it. Null instead of the object removes all headers. */
@@ -19,19 +20,6 @@ export const headerValueBytesMax = 1_024;
 export const headerNameBytesMax = 64;
 /** Shown instead of a value. */
 export const maskedValue = '***';
-
-/** Names with a meaning in HTTP, proxies, tracing or signatures. */
-const refusedNames = new RegExp(
-  `^(?:${[
-    ...['host', 'content-.*', 'connection', 'transfer-encoding', 'te', 'trailer', 'upgrade', 'expect'],
-    ...['keep-alive', 'proxy-.*', 'user-agent', 'accept.*', 'date', 'via', 'forwarded', 'x-forwarded-.*'],
-    ...['x-real-ip', 'cookie.*', 'set-cookie.*', 'origin', 'referer', 'range', 'if-.*', 'sec-.*', 'http2-.*'],
-    ...['max-forwards', 'cache-control', 'pragma', 'age', 'warning', 'priority', 'early-data', 'alt-.*'],
-    ...['traceparent', 'tracestate', 'baggage', 'digest', 'signature.*', 'webhook-.*', 'nuncio-.*', 'dpop'],
-    ...['x-http-method.*', 'x-method-override'],
-  ].join('|')})$`,
-  'i',
-);
 
 /**
  * Adds an error for each header whose name is taken or named twice, and for values that only a patch may have. The schema of
@@ -50,7 +38,7 @@ export function checkStaticHeaders(
   for (const [name, value] of Object.entries(headers)) {
     const key = name.toLowerCase();
     const place = ['headers', name];
-    if (refusedNames.test(name) || lower.has(key))
+    if (reservedForSubscribers.test(name) || lower.has(key))
       errors.add(place, 'is a reserved header name', 'header-refused');
     else if (seen.has(key)) errors.add(place, 'is named twice', 'header-refused');
     else if (!isPatch && value === maskedValue)

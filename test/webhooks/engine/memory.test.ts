@@ -10,7 +10,7 @@ import { withdrawGrant } from '../../../src/grants/grant.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { RemoteEngine } from '../../../src/webhooks/engine/engine_remote.ts';
 import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
-import { defaultHeaderNames } from '../../../src/webhooks/sending/header_names.ts';
+import { defaultHeaderNames } from '../../../src/webhooks/subscriptions/delivery_headers.ts';
 import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
 import { createTestAccount } from '../../support/clients/oauth.ts';
 import { startTestServer } from '../../support/servers/server.ts';
