@@ -27,7 +27,7 @@ import { enterEpoch } from './database/epoch.ts';
 import { Notifications } from './database/notifications.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
 import { readEgressProxy } from './egress/proxy.ts';
-import { Outbox } from './events/outbox.ts';
+import { FanOutWaker } from './events/fan_out_waker.ts';
 import { collectStartupGarbage } from './garbage_collection.ts';
 import { guardBodies, limitGuard, showRateLimit } from './grants/limited_guard.ts';
 import type { Guard } from './grants/principal.ts';
@@ -119,7 +119,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   const shares = divideConnections(config.databaseConnections);
   const registry = createRegistry();
   const onFalseHints = countFalseHints(registry);
-  const { db, logDb, notifications, outbox } = openDatabases(options, shares, onFalseHints, opened);
+  const { db, logDb, notifications, waker } = openDatabases(options, shares, onFalseHints, opened);
   const app = openApplication(options, opened);
   // Used for metadata of apps, logout notices and deliveries.
   const egress: Egress = {
@@ -194,7 +194,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     databaseUrl,
     engineConnections: shares.engine,
     collectsStartupGarbage: options.collectsStartupGarbage ?? false,
-    outbox,
+    waker,
     notifications,
     registry,
     config,
@@ -216,7 +216,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
       options,
       db,
       logDb,
-      outbox,
+      waker,
       scopes,
       guard: limited,
       authorization,
@@ -271,9 +271,9 @@ function openDatabases(
   opened.defer('database connections of the log', () => logDb.destroy());
   const notifications = new Notifications(databaseUrl, onDatabaseError, onFalseHints);
   opened.defer('notifications', () => notifications.stop());
-  const outbox = new Outbox(db, notifications);
-  opened.defer('outbox', () => outbox.stop());
-  return { db, logDb, notifications, outbox };
+  const waker = new FanOutWaker(db, notifications);
+  opened.defer('fan-out waker', () => waker.stop());
+  return { db, logDb, notifications, waker };
 }
 
 /** Creates the Fastify application, with TLS if it is configured. */
@@ -311,7 +311,7 @@ interface ApiParts {
   db: Database;
   /** Used to read the delivery log. */
   logDb: Database;
-  outbox: Outbox;
+  waker: FanOutWaker;
   scopes: ScopeCatalogue;
   /** Authenticates requests and counts them against their rate limits. */
   guard: Guard;
@@ -322,7 +322,7 @@ interface ApiParts {
 
 /** Registers the resource API: collections, webhooks, apps, accounts and administration. */
 function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
-  const { options, db, outbox, scopes, guard, authorization, webhooks, deliveryKeys } = parts;
+  const { options, db, waker, scopes, guard, authorization, webhooks, deliveryKeys } = parts;
   const route = { api, db, guard };
   const { config, platform, secret } = options;
   const links = platform.collections.map(({ name, readScope, writeScope }) => ({
@@ -338,7 +338,7 @@ function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
   );
   registerRoot(api, guard, authorization.subjectOf, links, (principal) => webhooks.quotasOf(principal));
   const { onPublished } = webhooks;
-  registerCollections(api, { db, guard, wake: () => outbox.wake(), onPublished }, platform.collections);
+  registerCollections(api, { db, guard, wake: () => waker.wake(), onPublished }, platform.collections);
   const { eventKinds: kinds, webhooks: settings } = platform;
   const { catalogue } = webhooks;
   const onErased = (positions: number[]) => webhooks.forget(positions);

@@ -231,13 +231,13 @@ function toChange({ id, email, isEmailVerified, name, isDisabled }: AccountMembe
 
 /**
  * Deletes an account with its resources, sessions and grants.
- * @param beforeLast runs just before the row is deleted, when no other transaction can refer to the account any more
+ * @param beforeDelete runs just before the row is deleted, when no other transaction can refer to the account any more
  * @returns false if the account does not exist
  */
 export async function deleteAccount(
   tx: Transaction,
   id: string,
-  beforeLast: () => Promise<void>,
+  beforeDelete: () => Promise<void>,
 ): Promise<boolean> {
   // Disabling withdraws each grant, which adds it to the audit log.
   const { rows } = await sql`
@@ -245,7 +245,7 @@ export async function deleteAccount(
   if (rows.length === 0) return false;
   // The lock that the deletion requires anyway. It waits for transactions that add the account to an app.
   await sql`select from accounts where id = ${id} for update`.execute(tx);
-  await beforeLast();
+  await beforeDelete();
   await sql`delete from accounts where id = ${id}`.execute(tx);
   return true;
 }

@@ -21,7 +21,7 @@ export interface NewEvent {
 
 /**
  * Adds an event to the outbox in the caller's transaction, so that the change and its event commit together. Call
- * `Outbox.wake` after the commit.
+ * `FanOutWaker.wake` after the commit.
  * @param lanes the only lanes that may receive it; by default every lane whose owner may read it
  * @returns the event's id
  */

@@ -10,13 +10,13 @@ import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
 import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
+import type { FanOutWaker } from '../events/fan_out_waker.ts';
 import { Intake } from '../events/intake.ts';
 import { createIntakeMetrics } from '../events/intake_metrics.ts';
 import type { EventKind } from '../events/kind.ts';
-import type { Outbox } from '../events/outbox.ts';
 import type { StoredEvent } from '../events/store.ts';
 import type { Principal } from '../grants/principal.ts';
-import { RemoteEngine } from './engine/engine_remote.ts';
+import { EngineHandle } from './engine/engine_handle.ts';
 import { kindArrays } from './fan_out/fan_out.ts';
 import { takeNodeName } from './lanes/node_name.ts';
 import { recordAttemptSpan } from './sending/attempt_span.ts';
@@ -32,7 +32,7 @@ export interface WebhooksOptions {
   engineConnections: number;
   /** Whether the engine's thread returns the memory that its start needed. */
   collectsStartupGarbage: boolean;
-  outbox: Outbox;
+  waker: FanOutWaker;
   /** Not started yet: the constructor adds listeners. */
   notifications: Notifications;
   /** Receives the metrics of this thread. */
@@ -72,13 +72,13 @@ export interface Webhooks {
 }
 
 export function createWebhooks(options: WebhooksOptions): Webhooks {
-  const { db, outbox, config } = options;
+  const { db, waker, config } = options;
   const catalogue: Catalogue = createCatalogue(options.kinds);
   const engine = createEngine(options, catalogue);
-  outbox.onWake(() => engine.wake());
+  waker.onWake(() => engine.wake());
   const onPublished = (events: StoredEvent[]) => {
     engine.remember(events);
-    outbox.wake();
+    waker.wake();
   };
 
   const intake = createIntake(options, catalogue, onPublished);
@@ -114,11 +114,11 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
   };
 }
 
-function createEngine(options: WebhooksOptions, catalogue: Catalogue): RemoteEngine {
-  const { outbox, config, secret, logger } = options;
+function createEngine(options: WebhooksOptions, catalogue: Catalogue): EngineHandle {
+  const { waker, config, secret, logger } = options;
   // Built-in events are addressed to certain subscriptions, so they are not replayed.
   const declared = [...catalogue.kinds].filter(([, { isBuiltIn }]) => !isBuiltIn);
-  return new RemoteEngine({
+  return new EngineHandle({
     settings: {
       databaseUrl: options.databaseUrl,
       connectionsMax: options.engineConnections,
@@ -138,8 +138,8 @@ function createEngine(options: WebhooksOptions, catalogue: Catalogue): RemoteEng
     place: options.enginePlace,
     onWarning: (fields, message) => logger.warn(fields, message),
     onError: (fields, message) => logger.error(fields, message),
-    onWake: () => outbox.wake(),
-    onLeadership: (leads) => outbox.setLeadership(leads),
+    onWake: () => waker.wake(),
+    onLeadership: (leads) => waker.setLeadership(leads),
     onSpan: recordAttemptSpan,
     onFalseHints: options.onFalseHints,
   });

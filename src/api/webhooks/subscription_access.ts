@@ -10,11 +10,11 @@ import type { Catalogue } from '../../events/catalogue.ts';
 import type { JsonResponse } from '../../http/json_response.ts';
 import { Problem } from '../../http/problem.ts';
 import { dashed } from '../../http/problem_codes.ts';
-import type { HeaderNames } from '../../webhooks/subscriptions/delivery_headers.ts';
 import {
   type AppSubscriptions,
   mayOwnSubscriptions,
 } from '../../webhooks/subscriptions/app_subscriptions.ts';
+import type { HeaderNames } from '../../webhooks/subscriptions/delivery_headers.ts';
 import type { Quotas } from '../../webhooks/subscriptions/quotas.ts';
 import { makeSecret } from '../../webhooks/subscriptions/signature.ts';
 import {

@@ -1,4 +1,4 @@
-/** The entry point of the engine's thread (see engine_remote.ts). */
+/** The entry point of the engine's thread (see engine_handle.ts). */
 
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { runEngine } from './engine.ts';

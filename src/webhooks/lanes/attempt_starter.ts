@@ -11,6 +11,8 @@ import type { ExchangeResult } from '../sending/exchange.ts';
 import type { Sender } from '../sending/sender.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { AttemptBudget } from './attempt_budget.ts';
+import type { Tenant } from './delivery_memory.ts';
+import type { LoadedDelivery } from './due_deliveries.ts';
 import type { HostLimits, HostSlot } from './host_limits.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
@@ -18,8 +20,6 @@ import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
 import { attemptNumberMax, decideOutcome, type OutcomeDecision } from './outcome_policy.ts';
 import type { Retries } from './retries.ts';
-import type { LoadedDelivery } from './waiting_deliveries.ts';
-import type { Tenant } from './waiting_memory.ts';
 
 /** Maximum attempts in flight, and maximum attempts in flight that started less than a second ago. */
 const inFlightMax = 4_096;

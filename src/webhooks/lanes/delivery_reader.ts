@@ -10,11 +10,11 @@ import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
+import type { Tenant } from './delivery_memory.ts';
+import { type DueDelivery, loadEvents, readNewDeliveries } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { Retries } from './retries.ts';
-import { loadEvents, readNewDeliveries, type WaitingDelivery } from './waiting_deliveries.ts';
-import type { Tenant } from './waiting_memory.ts';
 
 /** Maximum lanes and deliveries of one read. */
 const lanesMax = 500;
@@ -104,8 +104,8 @@ export class DeliveryReader {
   #take(
     lanes: Lane[],
     generations: number[],
-    found: WaitingDelivery[],
-    events: Map<WaitingDelivery, EventContent>,
+    found: DueDelivery[],
+    events: Map<DueDelivery, EventContent>,
   ): void {
     const { lanes: held, retries, onReload } = this.#options;
     const current = new Map(lanes.map((lane, index) => [lane.id, { lane, generation: generations[index] }]));

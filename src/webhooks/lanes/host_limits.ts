@@ -14,9 +14,9 @@
 import { TokenBucket } from '../../shared/token_bucket.ts';
 import { circuitFailures, circuitPause } from '../sending/retry_schedule.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
+import type { Tenant } from './delivery_memory.ts';
 import type { Lane } from './lane.ts';
 import { RoundRobin } from './round_robin.ts';
-import type { Tenant } from './waiting_memory.ts';
 
 /**
  * Seconds of its rate that may start at once after a quiet time: for unknown hosts, and for known hosts and apps.

@@ -19,9 +19,9 @@ import type { Stoppable } from '../sending/exchange.ts';
 import { circuitFailures } from '../sending/retry_schedule.ts';
 import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
 import { AccountHolds } from './account_holds.ts';
+import type { Tenant } from './delivery_memory.ts';
+import type { LoadedDelivery } from './due_deliveries.ts';
 import type { LaneState } from './lane_store.ts';
-import type { LoadedDelivery } from './waiting_deliveries.ts';
-import type { Tenant } from './waiting_memory.ts';
 
 /** Maximum attempts in flight of one lane, and the window of a lane without a success yet. */
 const windowMax = 32;

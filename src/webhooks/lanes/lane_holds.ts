@@ -23,9 +23,9 @@ import {
 } from '../../grants/delivery_hold.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
+import type { LoadedDelivery } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
-import type { LoadedDelivery } from './waiting_deliveries.ts';
 
 export interface LaneHoldsOptions {
   db: Database;

@@ -2,7 +2,7 @@
  * Decides which lanes this node leases: claims due lanes that no node leases, reloads lanes after a change, finds what
  * notifications missed, and releases lanes that have nothing to do.
  *
- *   due and not leased → claimed → (reloaded) → idle or parked for a moment → released
+ *   due and not leased → claimed → (reloaded) → idle or paused for a moment → released
  */
 
 import type { Database } from '../../database/database.ts';
@@ -237,7 +237,7 @@ export class LaneLeases {
     if (recorder.hasOutcomesOf(lane)) return false;
     const isQuiet = lane.inFlight === 0 && lane.cursor === lane.attemptedThrough && !lane.isReading;
     if (isQuiet && isBetweenTurns(lane, now)) return !loader.isLoading(lane.id);
-    if (!lane.isIdle && !(isQuiet && isParked(lane, now))) {
+    if (!lane.isIdle && !(isQuiet && waitsLong(lane, now))) {
       lane.idleSince = now;
       return false;
     }
@@ -316,7 +316,7 @@ export class LaneLeases {
 }
 
 /** Whether a lane waits so long that this node can release it, because it is paused or must not send at all. */
-function isParked(lane: Lane, now: number): boolean {
+function waitsLong(lane: Lane, now: number): boolean {
   return !lane.isOpen || lane.pausedUntil > now + lingerMs;
 }
 

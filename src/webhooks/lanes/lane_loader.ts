@@ -9,11 +9,11 @@ import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays, LaneAddition } from '../fan_out/fan_out.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
+import type { LoadedDelivery } from './due_deliveries.ts';
 import { Lane } from './lane.ts';
 import type { HoldWatch, LaneHolds } from './lane_holds.ts';
 import { type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
-import type { LoadedDelivery } from './waiting_deliveries.ts';
 
 /** Maximum lanes of one statement. The event loop is busy for some milliseconds with the rows of one. */
 const loadMax = 250;

@@ -13,9 +13,9 @@
 
 import { defaultQuotas, type Quotas } from '../subscriptions/quotas.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
+import { DeliveryMemory, Tenant } from './delivery_memory.ts';
 import type { Lane } from './lane.ts';
 import { RoundRobin } from './round_robin.ts';
-import { Tenant, WaitingMemory } from './waiting_memory.ts';
 
 /** Maximum deliveries in memory. Above it, a lane gets one delivery at a time. */
 const waitingMax = 40_000;
@@ -37,7 +37,7 @@ export type LaneQuotas = Pick<
 
 export class LeasedLanes {
   readonly quotas: LaneQuotas;
-  readonly memory = new WaitingMemory();
+  readonly memory = new DeliveryMemory();
   readonly #byId = new Map<number, Lane>();
   readonly #tenants = new Map<string, Tenant>();
   /** Tenants take turns. */

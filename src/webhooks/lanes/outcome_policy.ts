@@ -9,8 +9,8 @@ import { pingName } from '../../events/built_in_names.ts';
 import { type AttemptError, attemptErrors } from '../sending/attempt_error.ts';
 import type { ExchangeResult } from '../sending/exchange.ts';
 import { circuitPause, pauseAfter, readRetryAfter } from '../sending/retry_schedule.ts';
+import type { LoadedDelivery } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
-import type { LoadedDelivery } from './waiting_deliveries.ts';
 
 /** The largest number that the column holds. Later attempts have the same number. */
 export const attemptNumberMax = 32_767;

@@ -10,12 +10,12 @@ import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
+import { type DueDelivery, loadEvents, readDueRetries } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
 import { loadLanes } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { Outcome } from './outcome_policy.ts';
 import type { Recorder } from './recorder.ts';
-import { loadEvents, readDueRetries, type WaitingDelivery } from './waiting_deliveries.ts';
 
 /** Maximum lanes and deliveries of one read, and deliveries of one lane. */
 const lanesMax = 500;
@@ -96,7 +96,7 @@ export class Retries {
   }
 
   /** Cancels a delivery whose owner lost the right to it. */
-  cancel(lane: Lane, { sequence, day, retry }: WaitingDelivery): void {
+  cancel(lane: Lane, { sequence, day, retry }: DueDelivery): void {
     if (retry === null) lane.markDone(sequence);
     else lane.beginCancel(sequence);
     this.record(lane, {
@@ -114,7 +114,7 @@ export class Retries {
    * Puts back a delivery that was cancelled or put on hold before its first byte. It is due at once, and the next read checks the
    * right to it again.
    */
-  putBack(lane: Lane, { sequence, day, retry }: Pick<WaitingDelivery, 'sequence' | 'day' | 'retry'>): void {
+  putBack(lane: Lane, { sequence, day, retry }: Pick<DueDelivery, 'sequence' | 'day' | 'retry'>): void {
     if (retry === null) {
       lane.markDone(sequence);
       if (lane.subscription.ordered) lane.retriesPending += 1;
@@ -172,8 +172,8 @@ export class Retries {
   #take(
     lanes: Lane[],
     generations: number[],
-    found: WaitingDelivery[],
-    events: Map<WaitingDelivery, EventContent>,
+    found: DueDelivery[],
+    events: Map<DueDelivery, EventContent>,
     later: Map<number, number | null>,
     limit: number,
   ): void {

@@ -7,11 +7,11 @@
  * new flows of FQ-CoDel, RFC 8290, section 4.1.2).
  *
  *   queued with a head start → (head start used up) → queued → taken, back to the end → removed when it has no lane left
- *   taken while it may not continue → parked → queued again
+ *   taken while it may not continue → set aside → queued again
  */
 
+import type { Tenant } from './delivery_memory.ts';
 import type { Lane } from './lane.ts';
-import type { Tenant } from './waiting_memory.ts';
 
 /** Maximum turns of a head start: as many as a lane may have attempts in flight. */
 const headStart = 32;
@@ -36,7 +36,7 @@ export class RoundRobin {
   readonly #starting = new Map<Tenant, Queued>();
   readonly #inLine = new Map<Tenant, Queued>();
   /** Tenants that may not continue now. The event that they wait for puts them back into the queue. */
-  readonly #parked = new Map<Tenant, Queued>();
+  readonly #setAside = new Map<Tenant, Queued>();
   readonly #gone = new WeakMap<Tenant, Gone>();
   /** Turns that tenants without a head start have had. */
   #turns = 0;
@@ -55,7 +55,7 @@ export class RoundRobin {
 
   add(lane: Lane): void {
     const { tenant } = lane;
-    const queued = this.#starting.get(tenant) ?? this.#inLine.get(tenant) ?? this.#parked.get(tenant);
+    const queued = this.#starting.get(tenant) ?? this.#inLine.get(tenant) ?? this.#setAside.get(tenant);
     if (queued !== undefined) {
       queued.lanes.add(lane);
       return;
@@ -64,7 +64,7 @@ export class RoundRobin {
   }
 
   delete(lane: Lane): void {
-    for (const tenants of [this.#starting, this.#inLine, this.#parked]) {
+    for (const tenants of [this.#starting, this.#inLine, this.#setAside]) {
       const queued = tenants.get(lane.tenant);
       if (queued === undefined || !queued.lanes.delete(lane) || queued.lanes.size > 0) continue;
       tenants.delete(lane.tenant);
@@ -72,7 +72,7 @@ export class RoundRobin {
     }
   }
 
-  /** Takes the next lane of the first tenant that may continue. Parks the tenants before it. */
+  /** Takes the next lane of the first tenant that may continue. Sets the tenants before it aside. */
   take(mayContinue: (tenant: Tenant) => boolean): Lane | undefined {
     const [first, second] = this.#wasStarting
       ? [this.#inLine, this.#starting]
@@ -80,24 +80,24 @@ export class RoundRobin {
     return this.#takeFrom(first, mayContinue) ?? this.#takeFrom(second, mayContinue);
   }
 
-  /** Puts a parked tenant back into the queue. */
+  /** Puts a tenant that was set aside back into the queue. */
   requeue(tenant: Tenant): void {
-    const queued = this.#parked.get(tenant);
+    const queued = this.#setAside.get(tenant);
     if (queued === undefined) return;
-    this.#parked.delete(tenant);
+    this.#setAside.delete(tenant);
     this.#queue(tenant, queued);
   }
 
   requeueAll(): void {
-    for (const [tenant, queued] of this.#parked) this.#queue(tenant, queued);
-    this.#parked.clear();
+    for (const [tenant, queued] of this.#setAside) this.#queue(tenant, queued);
+    this.#setAside.clear();
   }
 
   #takeFrom(tenants: Map<Tenant, Queued>, mayContinue: (tenant: Tenant) => boolean): Lane | undefined {
     for (const [tenant, queued] of tenants) {
       tenants.delete(tenant);
       if (!mayContinue(tenant)) {
-        this.#parked.set(tenant, queued);
+        this.#setAside.set(tenant, queued);
         continue;
       }
       this.#wasStarting = tenants === this.#starting;

@@ -21,6 +21,7 @@ import { AttemptBudget } from './attempt_budget.ts';
 import { AttemptStarter } from './attempt_starter.ts';
 import { BackgroundTasks } from './background_tasks.ts';
 import { DeliveryReader } from './delivery_reader.ts';
+import type { LoadedDelivery } from './due_deliveries.ts';
 import { HostLimits } from './host_limits.ts';
 import type { Lane } from './lane.ts';
 import { LaneHints } from './lane_hints.ts';
@@ -34,7 +35,6 @@ import { Node } from './node.ts';
 import type { Outcome } from './outcome_policy.ts';
 import { Recorder } from './recorder.ts';
 import { Retries } from './retries.ts';
-import type { LoadedDelivery } from './waiting_deliveries.ts';
 
 const tickMs = 25;
 /** Milliseconds that outcomes are counted in memory before they are added to the statistics. */

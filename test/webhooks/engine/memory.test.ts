@@ -8,7 +8,7 @@ import { runInNewContext } from 'node:vm';
 import { createCatalogue } from '../../../src/events/catalogue.ts';
 import { withdrawGrant } from '../../../src/grants/grant.ts';
 import { loadPlatform } from '../../../src/platform.ts';
-import { RemoteEngine } from '../../../src/webhooks/engine/engine_remote.ts';
+import { EngineHandle } from '../../../src/webhooks/engine/engine_handle.ts';
 import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
 import { defaultHeaderNames } from '../../../src/webhooks/subscriptions/delivery_headers.ts';
 import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
@@ -132,7 +132,7 @@ test('webhooks 67: more than a thousand silent subscribers leave room for a resp
 
 test('messages to a stuck engine are bounded', async (t) => {
   const kinds = kindArrays(createCatalogue([]));
-  const engine = new RemoteEngine({
+  const engine = new EngineHandle({
     settings: {
       databaseUrl: server.databaseUrl,
       connectionsMax: 6,

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { AccountHolds, countedAccountsMax } from '../../../src/webhooks/lanes/account_holds.ts';
+import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
 import { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import type { LaneState } from '../../../src/webhooks/lanes/lane_store.ts';
-import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
 import type { EventContent } from '../../../src/webhooks/sending/delivery_request.ts';
 import type { Subscription } from '../../../src/webhooks/subscriptions/subscription.ts';
 
@@ -44,7 +44,7 @@ function createLane(accountId: string | null, rateLimit: number | null = null): 
     retryMs: null,
     retriesPending: 0,
   };
-  return new Lane(state, 1_000, new Tenant('tenant', new WaitingMemory()));
+  return new Lane(state, 1_000, new Tenant('tenant', new DeliveryMemory()));
 }
 
 function add(lane: Lane, sequence: number, accountId: string | null = null): void {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
+import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
@@ -67,7 +67,7 @@ class CountingSet extends Set<number> {
 }
 
 test('a tenant finds its events among any number of erased ones, at the cost of the shorter list', () => {
-  const tenant = new Tenant('tenant', new WaitingMemory());
+  const tenant = new Tenant('tenant', new DeliveryMemory());
   for (const position of [10, 20, 30]) tenant.add(position, event);
   for (const [positions, isConcerned] of [
     [[20], true],

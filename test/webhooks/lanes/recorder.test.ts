@@ -5,11 +5,11 @@ import { after, type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { createSealer } from '../../../src/crypto/sealing.ts';
+import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
 import { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { type LaneState, loadLanes } from '../../../src/webhooks/lanes/lane_store.ts';
 import type { AttemptRecord, Outcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
 import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
-import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
 import { addNode } from '../../support/database/other_node.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import { createApp, subscribe, until } from '../../support/webhooks/apps.ts';
@@ -40,7 +40,7 @@ async function openRecorder(
     appSubscriptions: 'all' as const,
   };
   const [state] = await loadLanes(db, node, [laneId], rules, onError);
-  const lane = new Lane(state as LaneState, performance.now(), new Tenant('account', new WaitingMemory()));
+  const lane = new Lane(state as LaneState, performance.now(), new Tenant('account', new DeliveryMemory()));
   const recorder = new Recorder({
     db,
     node,

@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
 import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { RoundRobin } from '../../../src/webhooks/lanes/round_robin.ts';
-import { Tenant, WaitingMemory } from '../../../src/webhooks/lanes/waiting_memory.ts';
 
-const memory = new WaitingMemory();
+const memory = new DeliveryMemory();
 const always = () => true;
 
 /** A queue looks only at the tenant of a lane. */
@@ -119,7 +119,7 @@ test('tenants that leave when their head starts are used up do not get more than
   assert.ok(turns >= 250, `${turns} of 320 turns`);
 });
 
-test('a tenant that may not continue is parked until it is requeued', () => {
+test('a tenant that may not continue is set aside until it is requeued', () => {
   const queue = new RoundRobin();
   const [first, second] = [...lanesOf('first', 1), ...lanesOf('second', 1)] as [Lane, Lane];
   queue.add(first);

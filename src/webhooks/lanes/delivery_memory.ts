@@ -9,12 +9,12 @@ import type { EventContent } from '../sending/delivery_request.ts';
 
 interface HeldBody {
   readonly event: EventContent;
-  /** Number of tenants in `WaitingMemory`, of deliveries in `Tenant`. */
+  /** Number of tenants in `DeliveryMemory`, of deliveries in `Tenant`. */
   references: number;
 }
 
 /** What all tenants have in memory together. */
-export class WaitingMemory {
+export class DeliveryMemory {
   readonly #bodies = new Map<number, HeldBody>();
   bytes = 0;
   /** Deliveries that wait to start. */
@@ -51,7 +51,7 @@ export class WaitingMemory {
  */
 export class Tenant {
   readonly key: string;
-  readonly #memory: WaitingMemory;
+  readonly #memory: DeliveryMemory;
   readonly #bodies = new Map<number, HeldBody>();
   bytes = 0;
   /** Deliveries that wait to start. */
@@ -64,7 +64,7 @@ export class Tenant {
   /** When this node last left a lane in the database because the tenant leases as many as it may. */
   refusedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(key: string, memory: WaitingMemory) {
+  constructor(key: string, memory: DeliveryMemory) {
     this.key = key;
     this.#memory = memory;
   }

@@ -9,7 +9,7 @@ import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
-import type { WaitingMemory } from './waiting_memory.ts';
+import type { DeliveryMemory } from './delivery_memory.ts';
 
 /** Deliveries of a lane after `after`, up to `upTo`. */
 export interface SequenceRange {
@@ -18,7 +18,7 @@ export interface SequenceRange {
   upTo: number;
 }
 
-export interface WaitingDelivery {
+export interface DueDelivery {
   lane: number;
   sequence: number;
   day: string;
@@ -42,7 +42,7 @@ export interface LoadedDelivery {
   /** Position of the event. */
   position: number;
   event: EventContent;
-  retry: WaitingDelivery['retry'];
+  retry: DueDelivery['retry'];
 }
 
 interface WaitingRow {
@@ -63,7 +63,7 @@ export async function readNewDeliveries(
   db: Database,
   kinds: KindArrays,
   ranges: readonly SequenceRange[],
-): Promise<WaitingDelivery[]> {
+): Promise<DueDelivery[]> {
   const recent = await readNewDeliveriesOf(db, kinds, ranges, recentDays);
   const counts = new Map<number, number>();
   for (const { lane } of recent) counts.set(lane, (counts.get(lane) ?? 0) + 1);
@@ -85,7 +85,7 @@ async function readNewDeliveriesOf(
   kinds: KindArrays,
   ranges: readonly SequenceRange[],
   days: ReturnType<typeof sql>,
-): Promise<WaitingDelivery[]> {
+): Promise<DueDelivery[]> {
   const waiting = sql`
     select d.lane, d.sequence, d.day, d.event, null::text as state, null::smallint as attempts,
       null::smallint as resends
@@ -107,7 +107,7 @@ export async function readDueRetries(
   kinds: KindArrays,
   lanes: readonly number[],
   limit: number,
-): Promise<WaitingDelivery[]> {
+): Promise<DueDelivery[]> {
   const waiting = sql`
     select r.lane, r.sequence, r.day, d.event, r.state, r.attempts, r.resends
     from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
@@ -124,7 +124,7 @@ async function checkRights(
   db: Database,
   kinds: KindArrays,
   waiting: ReturnType<typeof sql>,
-): Promise<WaitingDelivery[]> {
+): Promise<DueDelivery[]> {
   const { rows } = await sql<WaitingRow>`
     with waiting as materialized (${waiting}),
     detailed as materialized (
@@ -192,7 +192,7 @@ const readBytesMax = 16_777_216;
 export interface EventMemory {
   cache: EventCache;
   /** Events of deliveries that wait or are in flight. */
-  waiting: WaitingMemory;
+  waiting: DeliveryMemory;
 }
 
 /**
@@ -204,9 +204,9 @@ export interface EventMemory {
 export async function loadEvents(
   db: Database,
   memory: EventMemory,
-  found: readonly WaitingDelivery[],
-  admits: (delivery: WaitingDelivery) => boolean,
-): Promise<Map<WaitingDelivery, EventContent>> {
+  found: readonly DueDelivery[],
+  admits: (delivery: DueDelivery) => boolean,
+): Promise<Map<DueDelivery, EventContent>> {
   const admitted = admittedOf(found, admits);
   const known = new Map<number, EventContent>();
   const missing = new Map<number, { day: string; event: number }>();
@@ -227,7 +227,7 @@ export async function loadEvents(
       memory.cache.put(position, event);
     }
   }
-  const events = new Map<WaitingDelivery, EventContent>();
+  const events = new Map<DueDelivery, EventContent>();
   for (const delivery of admitted) {
     const event = known.get(delivery.event);
     if (event !== undefined) events.set(delivery, event);
@@ -236,9 +236,9 @@ export async function loadEvents(
 }
 
 function admittedOf(
-  found: readonly WaitingDelivery[],
-  admits: (delivery: WaitingDelivery) => boolean,
-): WaitingDelivery[] {
+  found: readonly DueDelivery[],
+  admits: (delivery: DueDelivery) => boolean,
+): DueDelivery[] {
   const cut = new Set<number>();
   return found.filter((delivery) => {
     if (!delivery.isAllowed || delivery.isSuspended || cut.has(delivery.lane)) return false;

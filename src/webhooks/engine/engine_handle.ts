@@ -50,7 +50,7 @@ export interface EngineOptions {
   onFalseHints: (channel: string, count: number) => void;
 }
 
-export class RemoteEngine {
+export class EngineHandle {
   readonly #options: EngineOptions;
   #transport: EngineTransport;
   readonly #pending = new Map<number, (value: unknown) => void>();

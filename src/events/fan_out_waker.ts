@@ -16,7 +16,7 @@ const channel = 'events';
 /** Minimum time between two notifications. */
 const notifyPauseMs = 20;
 
-export class Outbox {
+export class FanOutWaker {
   readonly #db: Database;
   readonly #node = newId();
   readonly #listeners = new Set<() => void>();
