@@ -9,6 +9,7 @@ import { after, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
+import { connectApp } from '../support/console/connect_app.ts';
 import { accessibilityErrors, openConsole, startConsoleServer } from '../support/console/console_page.ts';
 import { storyPlaces } from '../support/console/places.ts';
 import { createPublisher, fannedOut, publish, until } from '../support/webhooks/apps.ts';
@@ -29,19 +30,7 @@ async function makeAndAuthorize(page: Page, home: string): Promise<Page> {
   await field(page, 'Redirect URI').fill(`${home}/callback`);
   await button(page, 'Select all').click();
   await button(page, 'Create app').click();
-  await button(page, 'I saved it').click();
-  await page.getByRole('tab', { name: 'Try it' }).click();
-  await button(page, 'Create the request').click();
-  const opened = page.context().waitForEvent('page');
-  await page.getByRole('link', { name: 'Open in a new tab' }).click();
-  const consent = await opened;
-  await consent.getByRole('button', { name: 'Allow' }).click();
-  await consent.waitForURL((url) => url.href.startsWith(home));
-  await field(page, 'Address of the new tab').fill(consent.url());
-  await button(page, 'Exchange the code').click();
-  await page.getByText('"token_type": "Bearer"').waitFor();
-  await button(page, 'Send the request').click();
-  await page.getByRole('region', { name: 'API response' }).getByText('"account"').waitFor();
+  const { consent } = await connectApp(page, server, `${home}/callback`);
   return consent;
 }
 

@@ -15,7 +15,7 @@ import { Empty, Notice } from '../../ui/states.tsx';
 import { Ago } from '../../ui/time.tsx';
 import { tell } from '../../ui/toasts.tsx';
 import { useAction } from '../../ui/use_action.ts';
-import { closeSecret, forgetSecret, keepSecret, useShownSecret } from './shown_secrets.ts';
+import { forgetSecret, keepSecret, useShownSecret } from './shown_secrets.ts';
 import { authMethods, hasSecret } from './words.ts';
 
 const secretsMax = 2;
@@ -39,7 +39,7 @@ export function Credentials({ app }: { app: App }) {
 
 function NewSecret({ app }: { app: App }) {
   const shown = useShownSecret(app.client_id);
-  if (shown === undefined || !shown.isOpen) return null;
+  if (shown === undefined) return null;
   return (
     <Notice look="good" title="Copy the secret now. It is shown only once." role="status">
       <div className="secret">
@@ -50,7 +50,7 @@ function NewSecret({ app }: { app: App }) {
         Store it with your app’s other secrets. The server keeps only a hash of it.
       </p>
       <div>
-        <Button isSmall onPress={() => closeSecret(app.client_id)}>
+        <Button isSmall onPress={() => forgetSecret(app.client_id)}>
           I saved it
         </Button>
       </div>

@@ -1,8 +1,7 @@
-/** One app: overview, credentials, members, subscriptions and a test of its sign-in. */
+/** One app: overview, credentials, members, subscriptions and settings. */
 
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
-import { useState } from 'react';
 import { TabPanel, Tabs } from 'react-aria-components';
 import { appQuery } from '../../api/apps.ts';
 import type { App } from '../../api/generated.ts';
@@ -17,8 +16,6 @@ import { Overview } from './overview.tsx';
 import { AppSettings } from './settings.tsx';
 import { AppSubscriptions } from './subscriptions.tsx';
 import type { AppTab } from './tabs.ts';
-import { emptyTrial } from './try_it/trial.ts';
-import { TryIt } from './try_it/try_it.tsx';
 
 const crumbs = [{ title: 'Apps', to: '/apps' }];
 
@@ -45,7 +42,6 @@ export function AppPage() {
 const titles: Readonly<Record<AppTab, string>> = {
   overview: 'Overview',
   credentials: 'Credentials',
-  try: 'Try it',
   subscriptions: 'Subscriptions',
   members: 'Members',
   settings: 'Settings',
@@ -62,8 +58,6 @@ function AppDetails({ app }: { app: App }) {
   const { tab } = useSearch({ from: '/apps/$id' });
   const selected = tabs.find((each) => each === tab) ?? 'overview';
   const navigate = useNavigate();
-  // Keep it while the user looks at another tab.
-  const [trial, setTrial] = useState(() => emptyTrial(app));
   return (
     <Page
       title={app.client_name}
@@ -85,11 +79,7 @@ function AppDetails({ app }: { app: App }) {
         />
         {tabs.map((each) => (
           <TabPanel key={each} id={each} className="tab-panel">
-            {each === 'try' ? (
-              <TryIt app={app} trial={trial} onChange={setTrial} />
-            ) : (
-              <Part tab={each} app={app} />
-            )}
+            <Part tab={each} app={app} />
           </TabPanel>
         ))}
       </Tabs>

@@ -231,7 +231,7 @@ interface CheckListProps {
   error?: string | undefined;
 }
 
-export function CheckList({ label, choices, value, onChange, error }: CheckListProps) {
+function CheckList({ label, choices, value, onChange, error }: CheckListProps) {
   return (
     <fieldset className="field check-list">
       <legend className="field-label">{label}</legend>

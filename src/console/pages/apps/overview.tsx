@@ -25,6 +25,13 @@ export function Overview({ app }: { app: App }) {
         </div>
       </Card>
       <Code app={app} />
+      <p className="soft">
+        The{' '}
+        <a href="/docs/" target="_blank" rel="noopener">
+          API reference
+        </a>{' '}
+        describes every operation. To try one, sign in there and send a request as yourself.
+      </p>
     </div>
   );
 }

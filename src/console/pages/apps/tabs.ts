@@ -1,5 +1,5 @@
 /** The tabs of the app page, as in its URL. */
 
-export const appTabs = ['overview', 'credentials', 'try', 'subscriptions', 'members', 'settings'] as const;
+export const appTabs = ['overview', 'credentials', 'subscriptions', 'members', 'settings'] as const;
 
 export type AppTab = (typeof appTabs)[number];

@@ -24,7 +24,7 @@ export function guide(baseUrl: string): Html {
   return html`<section class="operation" id="authentication" aria-labelledby="authentication-title">
 <div class="words">
 <h3 id="authentication-title"><a href="#authentication">Authentication</a></h3>
-<p>Every request carries an access token: <code>Authorization: Bearer …</code>. An app gets a token for a user with the authorization code flow and PKCE, or for itself with client credentials. A token is valid for 15 minutes; a refresh token gets the next one.</p>
+<p>Every request carries an access token: <code>Authorization: Bearer …</code>. An app, created in <a href="/console/apps">the console</a>, gets a token for a user with the authorization code flow and PKCE, or for itself with client credentials. A token is valid for 15 minutes; a refresh token gets the next one.</p>
 <p>A scope names an action and an object, such as <code>read:posts</code>. Writing does not include reading. Users see the scopes that an app requests, and can disconnect it in <a href="/account">their account</a>.</p>
 <p>OAuth libraries configure themselves from <a href="/.well-known/oauth-authorization-server">the metadata</a>.</p>
 </div>
