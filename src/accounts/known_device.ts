@@ -11,6 +11,7 @@
 
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { deriveKey } from '../crypto/sealing.ts';
+import { readCookie } from '../http/cookie.ts';
 
 /** Maximum accounts per browser. The least recently used one is dropped. */
 const tokensMax = 4;
@@ -77,8 +78,7 @@ export function createKnownDevices(secret: Buffer, baseUrl: string): KnownDevice
 const tokenShape = /^(\d{1,6})\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}$/;
 
 function readTokens(cookies: string | undefined, name: string): string[] {
-  const pairs = (cookies ?? '').split('; ');
-  const value = pairs.find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1) ?? '';
+  const value = readCookie(cookies, name) ?? '';
   return value.split('~', tokensMax).filter((token) => {
     const day = Number(tokenShape.exec(token)?.[1] ?? Number.NaN);
     return day <= today() && day > today() - daysMax;

@@ -4,10 +4,10 @@
  * know every spelling.
  */
 
-import { BlockList, isIPv6 } from 'node:net';
 import type { FastifyRequest } from 'fastify';
 import { type Config, isLoopbackHost } from '../config/config.ts';
 import { digest, digestEquals } from '../crypto/digest.ts';
+import { addressMatcher } from './network.ts';
 import { Problem } from './problem.ts';
 
 /** Headers that proxies add, in addition to `X-Forwarded-…`. */
@@ -54,15 +54,4 @@ function isDirectAndLocal({ raw }: FastifyRequest, isProxy: (address: string) =>
   // Proxies without those headers: some speak HTTP/1.0, others pass on the host that their client asked for.
   const url = URL.parse(`http://${headers.host ?? ''}`);
   return httpVersion === '1.1' && url !== null && isLoopbackHost(url.hostname);
-}
-
-function addressMatcher(ranges: readonly string[]): (address: string) => boolean {
-  const list = new BlockList();
-  for (const range of ranges) {
-    const [address = '', prefix] = range.split('/');
-    const family = isIPv6(address) ? 'ipv6' : 'ipv4';
-    if (prefix === undefined) list.addAddress(address, family);
-    else list.addSubnet(address, Number(prefix), family);
-  }
-  return (address) => list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4');
 }

@@ -1,8 +1,9 @@
 /**
- * The networks of an address, for limits per address. The owner of one IPv6 address controls its whole /64. A site usually
- * has a /48, which providers assign on request.
+ * Addresses of clients and proxies, and the networks of an address, for limits per address. The owner of one IPv6 address
+ * controls its whole /64. A site usually has a /48, which providers assign on request.
  */
 
+import { BlockList, isIPv6 } from 'node:net';
 import ipaddr from 'ipaddr.js';
 
 export interface Networks {
@@ -23,4 +24,16 @@ export function networksOf(address: string): Networks {
   if (parsed.kind() === 'ipv4') return { near: parsed.toString(), wide: null };
   const groups = (parsed as ipaddr.IPv6).parts.map((part) => part.toString(16));
   return { near: `${groups.slice(0, 4).join(':')}::/64`, wide: `${groups.slice(0, 3).join(':')}::/48` };
+}
+
+/** @param ranges addresses or CIDR ranges @returns whether an address is in one of them */
+export function addressMatcher(ranges: readonly string[]): (address: string) => boolean {
+  const list = new BlockList();
+  for (const range of ranges) {
+    const [address = '', prefix] = range.split('/');
+    const family = isIPv6(address) ? 'ipv6' : 'ipv4';
+    if (prefix === undefined) list.addAddress(address, family);
+    else list.addSubnet(address, Number(prefix), family);
+  }
+  return (address) => list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4');
 }

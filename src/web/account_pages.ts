@@ -14,6 +14,7 @@ import { signIn } from '../accounts/sign_in.ts';
 import type { Database } from '../database/database.ts';
 import { withdrawGrantsOfClient } from '../grants/grant.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
+import { readCookie } from '../http/cookie.ts';
 import { isStorable } from '../http/json.ts';
 import { type ConnectedApp, findWithdrawnApp, listConnectedApps } from '../oauth/connected_apps.ts';
 import type { LoginSessions } from '../oauth/login_session.ts';
@@ -95,7 +96,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
   registerLink(app, db, linkCookie);
 
   app.post('/account/leave', async (request, reply) => {
-    const secret = readCookie(request, linkCookie);
+    const secret = readSecret(request, linkCookie);
     let returnTo: string | null = null;
     if (secret !== undefined) {
       formTokens.check(request, accountContext(secret));
@@ -138,7 +139,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
 
   /** A link session takes precedence over the login session: it is newer. */
   async function findSession(request: FastifyRequest, reply: FastifyReply): Promise<PageSession | undefined> {
-    const linkSecret = readCookie(request, linkCookie);
+    const linkSecret = readSecret(request, linkCookie);
     const link = linkSecret === undefined ? undefined : await findLinkSession(db, linkSecret);
     if (link !== undefined && linkSecret !== undefined) return { ...link, secret: linkSecret, isLink: true };
     const { accountId, secret } = await loginSessions.find(request, reply);
@@ -155,7 +156,7 @@ function registerLink(app: FastifyInstance, db: Database, linkCookie: PageCookie
     const isAhead = /prefetch|prerender/i.test(String(request.headers['sec-purpose'] ?? ''));
     const secret = !isAhead && typeof code === 'string' ? await useAccountLink(db, code) : undefined;
     if (secret === undefined) return sendPage(reply, 400, 'This link has expired', usedLinkContent());
-    const before = readCookie(request, linkCookie);
+    const before = readSecret(request, linkCookie);
     if (before !== undefined) await endLinkSession(db, before);
     reply.header('set-cookie', `${linkCookie.name}=${secret}; ${linkCookie.attributes}`);
     return reply
@@ -168,7 +169,7 @@ function registerLink(app: FastifyInstance, db: Database, linkCookie: PageCookie
 function registerSignIn(app: FastifyInstance, options: AccountPagesOptions, formCookie: PageCookie): void {
   const { db, formTokens, knownDevices, loginSessions, upstream } = options;
   app.post('/account/sign-in', async (request, reply) => {
-    formTokens.check(request, signInContext(readCookie(request, formCookie) ?? ''));
+    formTokens.check(request, signInContext(readSecret(request, formCookie) ?? ''));
     const form = request.body as Record<string, unknown>;
     if (form.action === 'upstream' && upstream !== null) {
       return upstream.flow.begin(request, reply, form.provider, {
@@ -229,7 +230,7 @@ function showSignIn(
   formCookie: PageCookie,
   failure: Partial<SignInFailure>,
 ): FastifyReply {
-  const own = readCookie(request, formCookie) ?? randomBytes(24).toString('base64url');
+  const own = readSecret(request, formCookie) ?? randomBytes(24).toString('base64url');
   reply.header('set-cookie', `${formCookie.name}=${own}; ${formCookie.attributes}`);
   const token = formTokens.make(signInContext(own));
   const buttons = providerButtons(upstream?.flow.providers ?? [], token, '/account/sign-in');
@@ -247,9 +248,8 @@ interface PageSession {
   isLink: boolean;
 }
 
-function readCookie(request: FastifyRequest, { name }: PageCookie): string | undefined {
-  const pairs = (request.headers.cookie ?? '').split('; ');
-  const value = pairs.find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1);
+function readSecret(request: FastifyRequest, { name }: PageCookie): string | undefined {
+  const value = readCookie(request.headers.cookie, name);
   return value !== undefined && /^[A-Za-z0-9_-]{32,43}$/.test(value) ? value : undefined;
 }
 

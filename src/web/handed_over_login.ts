@@ -16,6 +16,7 @@ import {
 } from '../accounts/login_request.ts';
 import type { AccountSettings } from '../accounts/settings.ts';
 import type { Database } from '../database/database.ts';
+import { readCookie } from '../http/cookie.ts';
 import { countAddress, type RateLimiter } from '../http/rate_limit.ts';
 import { html } from './html.ts';
 import { sendPage } from './page.ts';
@@ -89,11 +90,6 @@ export function createHandedOverLogin(
       return result;
     },
   };
-}
-
-function readCookie(cookies: string | undefined, name: string): string | undefined {
-  const pairs = (cookies ?? '').split('; ');
-  return pairs.find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1);
 }
 
 const tooManyContent = html`<h1>Too many attempts</h1>

@@ -100,6 +100,7 @@ for (const [where, options] of storyPlaces) {
     const { consent, accessToken } = await connectApp(page, server, `${home.url}/callback`);
     const headers = { authorization: `Bearer ${accessToken}` };
     assert.match(await (await fetch(`${server.baseUrl}/api`, { headers })).text(), new RegExp(account.id));
+    await page.getByRole('tab', { name: 'Overview' }).click();
     await page.getByRole('link', { name: 'API reference' }).waitFor();
 
     await page.getByRole('tab', { name: 'Subscriptions' }).click();

@@ -5,8 +5,8 @@
 
 import { X509Certificate } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
-import { BlockList, isIPv6 } from 'node:net';
 import { canonicalAddress } from '../../egress/address.ts';
+import { addressMatcher } from '../../http/network.ts';
 import type { MtlsSettings } from '../settings.ts';
 import { type CertificateReader, type ClientCertificate, toClientCertificate } from './certificate.ts';
 
@@ -21,7 +21,7 @@ export function createCertificateReader(
   trustProxy: readonly string[],
 ): CertificateReader {
   const { certificateHeader, verifiedHeader } = mtls;
-  const proxies = toBlockList(trustProxy);
+  const isTrusted = addressMatcher(trustProxy);
   const known = new WeakMap<IncomingMessage, ClientCertificate | null>();
 
   return (request) => {
@@ -36,7 +36,7 @@ export function createCertificateReader(
   /** Checks the peer of the connection itself, because `X-Forwarded-For` names the peers behind it. */
   function isProxy({ socket }: IncomingMessage): boolean {
     const peer = canonicalAddress(socket.remoteAddress ?? '');
-    return peer !== '' && proxies.check(peer, isIPv6(peer) ? 'ipv6' : 'ipv4');
+    return peer !== '' && isTrusted(peer);
   }
 
   function read({ headers }: IncomingMessage): ClientCertificate | null {
@@ -62,15 +62,4 @@ export function parseCertificateHeader(value: string): X509Certificate | null {
   } catch {
     return null;
   }
-}
-
-function toBlockList(entries: readonly string[]): BlockList {
-  const list = new BlockList();
-  for (const entry of entries) {
-    const [address = '', prefix] = entry.split('/');
-    const family = isIPv6(address) ? 'ipv6' : 'ipv4';
-    if (prefix === undefined) list.addAddress(address, family);
-    else list.addSubnet(address, Number(prefix), family);
-  }
-  return list;
 }

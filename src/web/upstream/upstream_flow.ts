@@ -28,6 +28,7 @@ import {
   type VerifiedLogin,
 } from '../../accounts/upstream/upstream_login.ts';
 import type { Database } from '../../database/database.ts';
+import { readCookie } from '../../http/cookie.ts';
 import { countAddress, type RateLimiter } from '../../http/rate_limit.ts';
 import { sendPage } from '../page.ts';
 import { errorPage, tooManyContent, unfinishedContent } from './upstream_pages.ts';
@@ -199,9 +200,4 @@ function reasonOf(error: unknown): string {
     if (typeof description === 'string') messages.push(JSON.stringify(description));
   }
   return messages.join(': ').slice(0, reasonCharactersMax);
-}
-
-function readCookie(cookies: string | undefined, name: string): string | undefined {
-  const pairs = (cookies ?? '').split('; ');
-  return pairs.find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1);
 }
