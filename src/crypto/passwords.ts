@@ -58,7 +58,6 @@ type Derive = (
 /** Node has Argon2 since version 24.7. */
 const derive: Derive = crypto.argon2 === undefined ? deriveByLibrary : deriveByNode;
 
-/** Exported for the test that both derive the same. */
 async function deriveByNode(...[password, nonce, memory, time, lanes]: Parameters<Derive>) {
   const parameters = { message: password, nonce, memory, passes: time, parallelism: lanes, tagLength };
   return (await promisify(crypto.argon2)('argon2id', parameters)) as Buffer;
