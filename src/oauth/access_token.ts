@@ -6,11 +6,9 @@
 import { hash } from 'node:crypto';
 import { createLocalJWKSet, errors, type JWK, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
+import { accessTokenAlgorithms, accessTokenLengthMax } from '../shared/access_token.ts';
 import { isOpaqueToken } from './opaque_token.ts';
-import { accessTokenAlgorithms } from './settings.ts';
 
-/** Maximum length in characters. No token of this server is longer. */
-const tokenLengthMax = 8_192;
 /** Maximum number of cached tokens, about 500 bytes each. */
 const cachedMax = 20_000;
 
@@ -76,7 +74,7 @@ export class AccessTokenVerifier {
 
   /** @returns undefined if the token is not a valid access token of this server, for any audience */
   async verifyForAny(token: string): Promise<AccessTokenClaims | undefined> {
-    if (token.length > tokenLengthMax) return undefined;
+    if (token.length > accessTokenLengthMax) return undefined;
     const key = hash('sha256', token, 'base64');
     const cached = this.#cache.get(key);
     if (cached !== undefined) return isUnexpired(cached) ? cached : undefined;

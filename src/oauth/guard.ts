@@ -8,6 +8,7 @@ import type { Guard, Principal } from '../grants/principal.ts';
 import type { WithdrawalList } from '../grants/withdrawals.ts';
 import { Problem } from '../http/problem.ts';
 import { dashed } from '../http/problem_codes.ts';
+import { hasTokenInQuery } from '../shared/access_token.ts';
 import { proofAlgorithms } from '../shared/dpop_proof.ts';
 import type { AccessTokenClaims, AccessTokenVerifier } from './access_token.ts';
 import type { ProofChecker, ProofError } from './dpop.ts';
@@ -90,8 +91,7 @@ function createReject(metadata: string, proofs: ProofChecker): Reject {
 
 function readToken(request: FastifyRequest, metadata: string, reject: Reject): [Scheme, string] {
   const { authorization } = request.headers;
-  if (hasTokenInQuery(request)) {
-    // RFC 6750 section 2: one method per request. OAuth 2.1 section 5 does not allow tokens in URLs.
+  if (hasTokenInQuery(request.url)) {
     throw reject('Bearer', 'invalid_request', 'Send the access token in the Authorization header only.');
   }
   if (authorization === undefined) {
@@ -160,10 +160,4 @@ async function requireFresh(withdrawals: WithdrawalList): Promise<void> {
       cause,
     });
   }
-}
-
-function hasTokenInQuery(request: FastifyRequest): boolean {
-  const at = request.url.indexOf('?');
-  if (at < 0) return false;
-  return new URLSearchParams(request.url.slice(at)).has('access_token');
 }

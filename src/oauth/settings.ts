@@ -7,9 +7,8 @@ import {
   accessTokenSecondsMin,
   isAccessTokenLifetime,
 } from '../clients/access_token_lifetime.ts';
+import { accessTokenAlgorithms } from '../shared/access_token.ts';
 
-/** Asymmetric only: a party that verifies tokens must not be able to issue them. */
-export const accessTokenAlgorithms = ['ES256', 'RS256'] as const;
 export type AccessTokenAlgorithm = (typeof accessTokenAlgorithms)[number];
 
 export interface OAuthSettings {

@@ -4,6 +4,7 @@
  */
 
 import { createHash } from 'node:crypto';
+import { accessTokenLengthMax } from '../shared/access_token.ts';
 import type { ProofNonces } from '../shared/proof_nonces.ts';
 import { IssuerUnavailable } from './bounded_fetch.ts';
 import { isAudience, isUnexpired, type Principal, readClaims, type TokenClaims } from './claims.ts';
@@ -44,9 +45,6 @@ export interface CheckOptions {
   nonces: ProofNonces | null;
   onError: (error: Error) => void;
 }
-
-/** Maximum length in characters. No token of a Nuncio server is longer. */
-const tokenLengthMax = 8_192;
 
 export function createCheck(options: CheckOptions): Check {
   const { errorResponses, nonces } = options;
@@ -103,7 +101,7 @@ async function readToken(
   digest: string,
   options: CheckOptions,
 ): Promise<TokenClaims | undefined> {
-  if (token.length > tokenLengthMax) return undefined;
+  if (token.length > accessTokenLengthMax) return undefined;
   if (token.split('.').length === 3) return options.verifyJwt(token, digest);
   // Only the issuer can look up an opaque token.
   if (!options.acceptsOpaqueTokens) return undefined;

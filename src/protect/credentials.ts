@@ -3,6 +3,8 @@
  * and nowhere else.
  */
 
+import { hasTokenInQuery } from '../shared/access_token.ts';
+
 /** Headers in the form of `node:http` or of the Fetch API. */
 export type RequestHeaders =
   | Readonly<Record<string, string | readonly string[] | undefined>>
@@ -28,7 +30,6 @@ export function readCredentials(request: ProtectedRequest): Credentials {
   const values = headerValues(request.headers, 'authorization');
   const scheme: Scheme = /^dpop\b/i.test(values[0] ?? '') ? 'DPoP' : 'Bearer';
   if (hasTokenInQuery(request.url)) {
-    // RFC 6750 section 2: one method per request. OAuth 2.1 section 5 does not allow tokens in URLs.
     return {
       kind: 'malformed',
       scheme,
@@ -60,9 +61,4 @@ export function headerValues(headers: RequestHeaders, name: string): readonly st
 
 function isFetchHeaders(headers: RequestHeaders): headers is { get(name: string): string | null } {
   return typeof headers.get === 'function';
-}
-
-function hasTokenInQuery(url: string): boolean {
-  const at = url.indexOf('?');
-  return at >= 0 && new URLSearchParams(url.slice(at)).has('access_token');
 }

@@ -5,6 +5,7 @@
 
 import { createRemoteJWKSet, customFetch, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
+import { accessTokenAlgorithms } from '../shared/access_token.ts';
 import { type FetchObject, IssuerUnavailable } from './bounded_fetch.ts';
 import { clockToleranceSeconds, isUnexpired, readClaims, type TokenClaims } from './claims.ts';
 import type { IssuerMetadata } from './discovery.ts';
@@ -19,9 +20,6 @@ const keysExpiryMs = 3_600_000;
 const keysReloadPauseMs = 30_000;
 /** The same after a failure: without it, each such token would cause a request to an issuer that is in trouble. */
 const keysFailurePauseMs = 1_000;
-
-/** RFC 9068 section 2.1 requires RS256; the issuer chooses. Asymmetric algorithms only. */
-const tokenAlgorithms = ['ES256', 'RS256'] as const;
 
 export interface JwtOptions {
   issuer: string;
@@ -61,7 +59,7 @@ async function check(
       typ: 'at+jwt',
       issuer,
       audience: [...audience],
-      algorithms: [...tokenAlgorithms],
+      algorithms: [...accessTokenAlgorithms],
       clockTolerance: clockToleranceSeconds,
       requiredClaims: ['exp', 'iat', 'sub', 'client_id', 'jti'],
     });
