@@ -239,6 +239,9 @@ test('oauth 81: the API requires the DPoP scheme, the token’s hash and the sam
     ['another token’s ath', await proof('GET', url, { claims: { ath: ath('other') } })],
     ['another method', await proof('POST', url, { claims: { ath: ath(token) } })],
     ['another address', await proof('GET', `${url}/x`, { claims: { ath: ath(token) } })],
+    ['an empty jti', await proof('GET', url, { claims: { ath: ath(token), jti: '' } })],
+    ['a long jti', await proof('GET', url, { claims: { ath: ath(token), jti: 'x'.repeat(513) } })],
+    ['a long proof', await proof('GET', url, { claims: { ath: ath(token), filler: 'x'.repeat(8_192) } })],
     [
       'another key',
       await proof('GET', url, {
