@@ -8,7 +8,6 @@ import pretty from 'pino-pretty';
 import type { Platform } from '../platform.ts';
 import type { Command } from './command.ts';
 import { ensureDemo } from './demo_data.ts';
-import { serve } from './serve.ts';
 import { createTour, nextSteps } from './tour.ts';
 
 export const dev: Command = {
@@ -24,6 +23,7 @@ export const dev: Command = {
     let clientSecret: string | null = null;
     const tourOf = (platform: Platform) =>
       createTour(platform, clientSecret !== null && platform.accounts.login === null);
+    const { serve } = await import('./serve.ts');
     await serve({
       config,
       logger,

@@ -13,7 +13,7 @@ import { migrate, requireMigrated } from '../database/migrate.ts';
 import { explainMissingPublisher, missingPublisherStatements } from '../database/publisher_role.ts';
 import { shortenCollectionPauses } from '../garbage_collection.ts';
 import type { Platform } from '../platform.ts';
-import { type RunningServer, startServer } from '../server.ts';
+import type { RunningServer } from '../server.ts';
 import type { Tour } from '../web/start_page.ts';
 import { CommandError } from './command.ts';
 import { loadCommandPlatform } from './command_platform.ts';
@@ -52,6 +52,8 @@ export async function serve(options: ServeOptions): Promise<void> {
     if (storage.description !== null) logger.info(storage.description);
     await prepareDatabase(options, storage, platform);
     const { databaseUrl, secret } = storage;
+    // Loaded here, because most of what prevents a start is known by now.
+    const { startServer } = await import('../server.ts');
     const server = await startServer({
       config,
       platform,

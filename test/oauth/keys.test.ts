@@ -273,7 +273,7 @@ test('a superseded grant is deleted once nothing depends on it', async () => {
     server.db,
   );
   await sql`
-    update refresh_tokens set expires_at = now()
+    update refresh_tokens set expires_at = now() - interval '1 minute'
     where grant_id = any(${[first.grantId, wider.grantId]}::uuid[])`.execute(server.db);
   await deleteSupersededGrants(server.db);
   const { rows } = await sql<{ id: string }>`

@@ -68,10 +68,15 @@ function reaches(modules: readonly string[], path: string, seen = new Set<string
     .some((imported) => reaches(modules, imported, seen));
 }
 
-/** Files that `npm test` leaves out: programs in other languages, installed packages, long runs and large data. */
+/**
+ * Files that `npm test` leaves out: programs in other languages, other users of the system, installed packages, long runs and
+ * large data.
+ */
 const laterFiles: readonly string[] = [
   'console/samples.test.ts',
   'console/scale.test.ts',
+  'database/embedded/identity.test.ts',
+  'examples/existing_app.test.ts',
   'interoperability/apache.test.ts',
   'interoperability/clients.test.ts',
   'interoperability/mcp_conformance.test.ts',
@@ -81,7 +86,9 @@ const laterFiles: readonly string[] = [
   'interoperability/spring.test.ts',
   'whole/installed.test.ts',
   'whole/nodes_soak.test.ts',
+  'whole/package.test.ts',
   'whole/soak.test.ts',
+  'webhooks/engine/memory.test.ts',
 ];
 
 /** Whether a file belongs to a tier. A file with variants of a test belongs to both: each runs its own variants. */
@@ -97,7 +104,6 @@ const longFiles: readonly string[] = [
   'interoperability/schemathesis.test.ts',
   'commands/cli.test.ts',
   'console/operator.test.ts',
-  'webhooks/api/health.test.ts',
   'database/embedded/embedded.test.ts',
   'console/apps.test.ts',
   'webhooks/engine/thread.test.ts',

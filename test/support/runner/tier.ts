@@ -1,6 +1,6 @@
 /**
- * Which tests run. `npm test` leaves out what only repeats behavior in another environment: programs in other languages, other sizes
- * and themes of the console, long runs and large data. `npm run test:all` runs all of it.
+ * Which tests run. `npm test` leaves out what only repeats behavior in another environment: programs in other languages, installed
+ * packages, other sizes and themes of the console, long runs and large data. `npm run test:all` runs all of it.
  */
 
 /** `first` is `npm test`, `rest` what that leaves out, `all` both. */
@@ -10,6 +10,11 @@ export type Tier = 'first' | 'rest' | 'all';
 export const tierVariable = 'TEST_TIER';
 
 const tier = (process.env[tierVariable] ?? 'all') as Tier;
+
+/** Returns how often a test with random input repeats: less in `npm test`. */
+export function repetitions(few: number, many: number): number {
+  return tier === 'first' ? few : many;
+}
 
 /** Returns the variants of a test that run. @param every the first of them is the one that `npm test` runs */
 export function variants<Variant>(every: readonly Variant[]): readonly Variant[] {

@@ -7,6 +7,7 @@ import type { ApiDocument } from '../../../src/web/reference/reader/document.ts'
 import { openPage, startBrowser } from '../../support/browser/chromium.ts';
 import { createTestAccount } from '../../support/clients/oauth.ts';
 import { accessibilityErrors } from '../../support/console/console_page.ts';
+import { variants } from '../../support/runner/tier.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 
 const server = await startTestServer({ after });
@@ -138,7 +139,7 @@ test('the reference’s search finds an operation by its words and its path', as
 });
 
 test('the reference fits a phone, is accessible, and follows the system’s colour scheme', async () => {
-  for (const colorScheme of ['dark', 'light'] as const) {
+  for (const colorScheme of variants(['dark', 'light'] as const)) {
     const { page, problems } = await openPage(browser, {
       colorScheme,
       viewport: { width: 390, height: 844 },
