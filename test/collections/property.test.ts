@@ -8,10 +8,10 @@ import { after, test } from 'node:test';
 import fc from 'fast-check';
 import { sql } from 'kysely';
 import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
-import { repetitions } from '../support/runner/tier.ts';
+import { runs } from '../support/runner/tier.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
-const sequences = repetitions(200, 1_000);
+const sequences = runs(200, 1_000);
 
 const server = await startTestServer({ after });
 const users = [await createApiUser(server), await createApiUser(server)] as const;

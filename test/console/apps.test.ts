@@ -47,7 +47,14 @@ test('the form of a new app folds the OAuth settings of its kind, and an error o
   assert.equal(await page.getByRole('checkbox', { name: /^Authorization code/ }).isChecked(), false);
   assert.equal(await page.getByRole('radio', { name: /^Secret in a header/ }).isChecked(), true);
   assert.deepEqual(await accessibilityErrors(page), []);
-  await page.getByRole('radio', { name: /^None/ }).first().check({ force: true });
+  const none = page.getByRole('radio', { name: /^None/ }).first();
+  await until(
+    async () => {
+      await none.click({ force: true });
+      return none.isChecked();
+    },
+    (isChecked) => isChecked,
+  );
   await summary.click();
   await settings.waitFor({ state: 'hidden' });
   await field(page, 'Name').fill('Nightly');

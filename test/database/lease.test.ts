@@ -11,10 +11,15 @@ import { openTestDatabase } from '../support/database/open_database.ts';
 import { until } from '../support/webhooks/apps.ts';
 
 async function open(t: TestContext) {
+  const leases: Lease[] = [];
+  // Before the database is closed.
+  t.after(() => {
+    for (const lease of leases) lease.forget();
+  });
   const { db } = await openTestDatabase(t, 4);
   const leaseOf = (holder: string) => {
     const lease = new Lease({ db, name: 'fan-out', holder, onError: assert.fail });
-    t.after(() => lease.forget());
+    leases.push(lease);
     return lease;
   };
   return { db, one: leaseOf('one'), two: leaseOf('two') };

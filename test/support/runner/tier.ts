@@ -12,7 +12,7 @@ export const tierVariable = 'TEST_TIER';
 const tier = (process.env[tierVariable] ?? 'all') as Tier;
 
 /** Returns how often a test with random input repeats: less in `npm test`. */
-export function repetitions(few: number, many: number): number {
+export function runs(few: number, many: number): number {
   return tier === 'first' ? few : many;
 }
 

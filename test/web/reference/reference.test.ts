@@ -20,7 +20,7 @@ import {
 import { createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
 import { type ConsoleUser, createConsoleUser } from '../../support/console/console_user.ts';
 import { prepareNodePackage } from '../../support/programs/node_package.ts';
-import { repetitions } from '../../support/runner/tier.ts';
+import { runs } from '../../support/runner/tier.ts';
 import { testPlatform, testScopes } from '../../support/servers/platform.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { anything, fitting, type Schema } from '../../support/values/schema_values.ts';
@@ -82,7 +82,7 @@ test('every example of the document fits its schema', () => {
 });
 
 /** Number of random requests for each operation. */
-const runsEach = repetitions(15, 60);
+const runsEach = runs(15, 60);
 
 test('no operation returns a response outside the document for any request', async (t) => {
   const user = await createApiUser(server, [...testScopes, 'read:webhooks', 'write:webhooks']);
