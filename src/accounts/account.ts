@@ -164,6 +164,16 @@ export async function endSignIns(tx: Transaction, ids: readonly string[]): Promi
     update accounts set sign_in_epoch = sign_in_epoch + 1 where id = any(${ids}::uuid[])`.execute(tx);
 }
 
+/**
+ * Whether a sign-in is still valid. If so, the account's sessions cannot be ended until the transaction ends.
+ * @param signInEpoch the account's epoch when the sign-in was verified
+ */
+export async function holdSignIn(tx: Transaction, id: string, signInEpoch: number): Promise<boolean> {
+  const { rows } = await sql`
+    select from accounts where id = ${id} and sign_in_epoch = ${signInEpoch} for share`.execute(tx);
+  return rows.length > 0;
+}
+
 /** @returns undefined if the account does not exist */
 export async function signInEpochOf(db: Database | Transaction, id: string): Promise<number | undefined> {
   const { rows } = await sql<{ sign_in_epoch: number }>`

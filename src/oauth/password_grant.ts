@@ -4,12 +4,11 @@
  */
 
 import { errors, type KoaContextWithOIDC, type Provider } from 'oidc-provider';
+import { holdSignIn } from '../accounts/account.ts';
 import { signIn } from '../accounts/sign_in.ts';
-import { newId } from '../crypto/ids.ts';
+import { createGrant } from '../grants/grant.ts';
 import { resourceIndicators } from './features.ts';
 import type { ProviderOptions } from './provider_options.ts';
-import { savePendingGrant } from './storage/grant.ts';
-import { requestState } from './storage/request_state.ts';
 
 /** `Deprecation` header (RFC 9745): the date of RFC 9700, in seconds since the epoch. */
 export const deprecatedSince = '@1735689600';
@@ -43,20 +42,14 @@ export function registerPasswordGrant(provider: Provider, options: ProviderOptio
     if (info === undefined) throw new errors.InvalidTarget();
     // OpenID Connect scopes require the login page.
     const scope = [...ctx.oidc.requestParamScopes].filter((name) => name.includes(':')).join(' ');
-    const grantId = newId();
     const details = { openid: { scope }, resources: { [config.baseUrl]: scope } };
-    requestState().pendingGrant = {
-      id: grantId,
-      accountId,
-      clientId: client.clientId,
-      details,
-      revision: 0,
-      createdAt: new Date(),
-      // The user did not choose the scopes on a page.
-      isConsent: false,
-      sessionUid: null,
-    };
-    await savePendingGrant(db);
+    const grant = { accountId, clientId: client.clientId, scopes: scope.split(' ').filter(Boolean), details };
+    const grantId = await db
+      .transaction()
+      .execute(async (tx) =>
+        (await holdSignIn(tx, accountId, signedIn.signInEpoch)) ? createGrant(tx, grant) : undefined,
+      );
+    if (grantId === undefined) throw new errors.InvalidGrant('sign-in refused');
 
     const shared = { accountId, client, grantId, gty: 'password' };
     const accessToken = new provider.AccessToken({ ...shared, scope });

@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { changePassword } from '../../src/accounts/account.ts';
 import { consoleClientId, docsClientId, docsRedirectUri } from '../../src/clients/own_clients.ts';
 import { runHousekeeping } from '../../src/oauth/housekeeping.ts';
 import { endSessions } from '../../src/oauth/storage/end_sessions.ts';
@@ -18,6 +17,7 @@ import {
   postForm,
   type TestAccount,
 } from '../support/clients/oauth.ts';
+import { beginReset, untilBlocked } from '../support/clients/password_reset.ts';
 import { consoleClientOf, signInToConsole } from '../support/console/console_user.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { createApp, subscribe, until } from '../support/webhooks/apps.ts';
@@ -56,42 +56,6 @@ async function reasonsOf({ id }: TestAccount): Promise<(string | null)[]> {
   const { rows } = await sql<{ withdrawn_reason: string | null }>`
     select withdrawn_reason from grants where account_id = ${id} order by id`.execute(db);
   return rows.map((row) => row.withdrawn_reason);
-}
-
-/** Sets a new password in a transaction that stays open until `commit`. */
-async function beginReset(account: TestAccount): Promise<{ commit: () => Promise<void> }> {
-  const begun = Promise.withResolvers<void>();
-  const mayCommit = Promise.withResolvers<void>();
-  const done = db.transaction().execute(async (tx) => {
-    await changePassword(tx, account.id, 'another password');
-    await endSessions(tx, account.id);
-    begun.resolve();
-    await mayCommit.promise;
-  });
-  await begun.promise;
-  return {
-    async commit() {
-      mayCommit.resolve();
-      await done;
-    },
-  };
-}
-
-/** Waits until a request waits for the transaction of another, or has finished. */
-async function untilBlocked(work: Promise<unknown>): Promise<void> {
-  let isFinished = false;
-  void work.finally(() => {
-    isFinished = true;
-  });
-  await until(
-    async () => {
-      const { rows } = await sql`
-        select from pg_stat_activity
-        where datname = current_database() and wait_event_type = 'Lock'`.execute(db);
-      return isFinished || rows.length > 0;
-    },
-    (is) => is,
-  );
 }
 
 test('the console’s tokens end with a sign-out of that browser; other browsers’ and apps’ tokens stay', async () => {
@@ -210,7 +174,7 @@ test('the console gets no grant when its session ends while the request is in pr
   const { challenge } = createPkce();
   const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
   const asked = browser.open(authorizationUrl(server, consoleClientOf(server), { scope: 'openid', ...pkce }));
-  await untilBlocked(asked);
+  await untilBlocked(db, asked);
   mayCommit.resolve();
   await ending;
   const page = await asked;
@@ -224,10 +188,10 @@ test('an old password gets no session when it is reset while the sign-in is in p
   const account = await createTestAccount(server);
   const browser = newBrowser();
   const login = await browser.open(`${server.baseUrl}/account`);
-  const reset = await beginReset(account);
+  const reset = await beginReset(db, account);
   // The reset is not visible yet, so the old password is right.
   const asked = browser.submit(login, { email: account.email, password: account.password });
-  await untilBlocked(asked);
+  await untilBlocked(db, asked);
   await reset.commit();
   assert.equal((await asked).response.status, 403);
   assert.match((await browser.open(`${server.baseUrl}/account`)).text, /name="password"/);
@@ -246,10 +210,10 @@ test('a password that is reset during the sign-in gets no code of a connected ap
   const { challenge } = createPkce();
   const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
   const login = await browser.open(authorizationUrl(server, client, { scope: 'read:posts', ...pkce }));
-  const reset = await beginReset(account);
+  const reset = await beginReset(db, account);
   const { email, password } = account;
   const asked = browser.submit(login, { email, password, action: 'login' });
-  await untilBlocked(asked);
+  await untilBlocked(db, asked);
   await reset.commit();
   const page = await asked;
   assert.equal(page.leftTo, null);
@@ -266,7 +230,7 @@ test('a password that is reset during the sign-in gets no grant of the console',
     authorizationUrl(server, consoleClientOf(server), { scope: adminScope, ...pkce }),
   );
   const form = formsOf(login.text)[0];
-  const reset = await beginReset(account);
+  const reset = await beginReset(db, account);
   const body = new URLSearchParams({
     ...form?.fields,
     email: account.email,
@@ -274,7 +238,7 @@ test('a password that is reset during the sign-in gets no grant of the console',
     action: 'login',
   });
   const asked = browser.open(login.url, { method: 'POST', body });
-  await untilBlocked(asked);
+  await untilBlocked(db, asked);
   await reset.commit();
   const page = await asked;
   assert.doesNotMatch(page.url, /[?&]code=/);

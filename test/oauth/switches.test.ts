@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, test } from 'node:test';
 import { decodeJwt } from 'jose';
+import { sql } from 'kysely';
 import { createPlatform } from '../../src/platform.ts';
 import { TestBrowser } from '../support/browser/browser.ts';
 import {
@@ -13,6 +14,7 @@ import {
   passPages,
   postForm,
 } from '../support/clients/oauth.ts';
+import { beginReset, untilBlocked } from '../support/clients/password_reset.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 const shipped = await startTestServer({ after });
@@ -90,6 +92,26 @@ test('the password grant works behind both switches, for confidential clients, t
   assert.match(throttled.headers.get('deprecation') ?? '', /^@\d+$/);
   const machine = await postForm(loose, '/oauth/token', plain, { grant_type: 'client_credentials' });
   assert.deepEqual([machine.status, machine.headers.get('deprecation')], [200, null]);
+});
+
+test('an old password gets no token when it is reset while the request is in progress', async () => {
+  const account = await createTestAccount(loose);
+  const client = await createTestClient(loose, { grantTypes: ['password', 'refresh_token'] });
+  const form = {
+    grant_type: 'password',
+    username: account.email,
+    password: account.password,
+    scope: 'read:posts',
+  };
+  const reset = await beginReset(loose.db, account);
+  // The reset is not visible yet, so the old password is right.
+  const asked = postForm(loose, '/oauth/token', client, form);
+  await untilBlocked(loose.db, asked);
+  await reset.commit();
+  const { status, body } = await asked;
+  assert.deepEqual([status, body.error], [400, 'invalid_grant']);
+  const { rows } = await sql`select from grants where account_id = ${account.id}`.execute(loose.db);
+  assert.equal(rows.length, 0);
 });
 
 test('the implicit flow works behind both switches, and is refused otherwise', async () => {
