@@ -2,10 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { decodeJwt } from 'jose';
 import { sql } from 'kysely';
 import { consoleClientId, docsClientId, docsRedirectUri } from '../../src/clients/own_clients.ts';
+import { createSealer } from '../../src/crypto/sealing.ts';
 import { runHousekeeping } from '../../src/oauth/housekeeping.ts';
 import { endSessions } from '../../src/oauth/storage/end_sessions.ts';
+import { makeSecret } from '../../src/webhooks/subscriptions/signature.ts';
+import { createSubscription } from '../../src/webhooks/subscriptions/subscription.ts';
 import { formsOf, TestBrowser } from '../support/browser/browser.ts';
 import { requester } from '../support/clients/api_client.ts';
 import {
@@ -19,7 +23,7 @@ import {
 } from '../support/clients/oauth.ts';
 import { beginReset, untilBlocked } from '../support/clients/password_reset.ts';
 import { consoleClientOf, signInToConsole } from '../support/console/console_user.ts';
-import { startTestServer } from '../support/servers/server.ts';
+import { startTestServer, testSecret } from '../support/servers/server.ts';
 import { createApp, subscribe, until } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
@@ -82,8 +86,8 @@ test('the console’s tokens end when another user signs in to the browser', asy
   assert.deepEqual([await reasonsOf(first), await reasonsOf(second)], [['session_ended'], [null]]);
 });
 
-test('the reference’s tokens and subscriptions end when its user signs out', async () => {
-  const account = await createTestAccount(server);
+/** A user who has connected the reference. */
+async function referenceOf(account: TestAccount) {
   const browser = newBrowser();
   await signInToConsole(server, account, {}, browser);
   const client = {
@@ -102,15 +106,55 @@ test('the reference’s tokens and subscriptions end when its user signs out', a
     redirect_uri: client.redirectUri,
     code_verifier: verifier,
   });
-  const request = requester(server, String(tokens.access_token));
+  const accessToken = String(tokens.access_token);
+  return {
+    browser,
+    request: requester(server, accessToken),
+    grantId: decodeJwt(accessToken).grant_id as string,
+  };
+}
+
+async function stateOf(subscriptionId: string): Promise<string | undefined> {
+  const { rows } = await sql<{ state: string }>`
+    select state from subscriptions where id = ${subscriptionId}`.execute(db);
+  return rows[0]?.state;
+}
+
+test('the reference’s tokens and subscriptions end when its user signs out', async () => {
+  const { browser, request } = await referenceOf(await createTestAccount(server));
   const { id } = await subscribe({ request }, { url: 'https://example.com/' });
   await signOut(browser);
-  const { rows } = await sql<{ state: string }>`select state from subscriptions where id = ${id}`.execute(db);
-  assert.deepEqual(rows, [{ state: 'ended' }]);
+  assert.equal(await stateOf(id), 'ended');
   await until(
     () => request('GET', '/api'),
     ({ status }) => status === 401,
   );
+});
+
+test('deliveries of a subscription that the reference adds during the sign-out are held, too', async () => {
+  const account = await createTestAccount(server);
+  const { browser, grantId } = await referenceOf(account);
+  const owner = { kind: 'grant' as const, grantId, accountId: account.id, clientId: docsClientId };
+  const fields = {
+    ...{ url: 'https://example.com/', kinds: ['push'], signature: 'timestamp' as const },
+    ...{ format: 'json' as const, ordered: false, rateLimit: null, description: '', retrySchedule: null },
+  };
+  const sealer = createSealer(testSecret, 'subscription-secret');
+  const isAdded = Promise.withResolvers<string>();
+  const mayCommit = Promise.withResolvers<void>();
+  const adding = db.transaction().execute(async (tx) => {
+    isAdded.resolve(String((await createSubscription(tx, owner, fields, makeSecret(), sealer))?.id));
+    await mayCommit.promise;
+  });
+  const id = await isAdded.promise;
+  const leaving = signOut(browser);
+  await untilBlocked(db, leaving);
+  const { rows: holds } = await sql`
+    select from delivery_holds where account_id = ${account.id}`.execute(db);
+  mayCommit.resolve();
+  await Promise.all([adding, leaving]);
+  assert.equal(holds.length, 1);
+  assert.equal(await stateOf(id), 'ended');
 });
 
 test('the tokens of the console and the reference end when all sessions of the account end', async () => {

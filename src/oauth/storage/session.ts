@@ -7,6 +7,7 @@
 
 import { sql } from 'kysely';
 import { errors } from 'oidc-provider';
+import { consoleClientId } from '../../clients/own_clients.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { withAccountHold } from '../../grants/delivery_hold.ts';
@@ -74,12 +75,17 @@ export function sessionStorage(db: Database): ModelStorage {
     async destroy(id) {
       const end = (given: Database | Transaction) =>
         sql`delete from login_sessions where digest = ${digest(id)}`.execute(given);
-      // Grants of the reference can have subscriptions, which end with them.
+      // Grants of the reference can have subscriptions, which end with them. One can be added before the delete, so the
+      // scope decides. Subscriptions of the console's users do not end with its grant.
       const { rows } = await sql<{ account_id: string }>`
         select account_id from login_sessions s
         where digest = ${digest(id)} and account_id is not null and exists (
-          select from session_grants g join subscriptions w on w.grant_id = g.grant_id and w.state <> 'ended'
-          where g.session_uid = s.uid)`.execute(db);
+          select from session_grants b join grants g on g.id = b.grant_id
+          where b.session_uid = s.uid and g.client_id <> ${consoleClientId} and g.withdrawn_at is null
+            and ('write:webhooks' = any(g.scopes)
+              or exists (select from subscriptions w where w.grant_id = g.id and w.state <> 'ended')))`.execute(
+        db,
+      );
       if (rows[0] === undefined) await end(db);
       else await withAccountHold(db, rows[0].account_id, end);
     },
