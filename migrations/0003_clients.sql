@@ -25,7 +25,8 @@ create table clients (
   -- issued, and the withdrawal list contains the epochs that ended. Invalidation therefore does not compare clocks of nodes.
   epoch uuid not null default gen_random_uuid(),
   verified_at timestamptz,
-  -- When the app last lost its verification. Consent that users gave before does not spare them the consent page.
+  -- The `updated_at` of the version that last lost the verification. Consent to an earlier one does not spare users the consent
+  -- page.
   unverified_at timestamptz,
   -- Suspension is reversible. Meanwhile the client gets no tokens, its grants do not work, and its deliveries stop.
   suspended_at timestamptz,
@@ -88,7 +89,7 @@ begin
     end if;
   end if;
   if new.verified_at is null then
-    new.unverified_at := clock_timestamp();
+    new.unverified_at := new.updated_at;
   end if;
   return new;
 end $$;

@@ -10,6 +10,8 @@ create table grants (
   details jsonb not null default '{}',
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
+  -- The `updated_at` of the client whose description the user confirmed, now or earlier. Null if the user saw none.
+  client_version timestamptz,
   -- When a token was last issued under the grant.
   last_used_at timestamptz,
   withdrawn_at timestamptz,

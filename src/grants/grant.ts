@@ -29,15 +29,17 @@ export interface NewGrant {
   scopes: readonly string[];
   /** The authorization server's representation of the grant. */
   details?: Readonly<Record<string, unknown>>;
+  /** The `updatedAt` of the client that the user saw; absent if the user saw no description of it. */
+  clientVersion?: Date;
 }
 
 /** @returns the grant's id */
 export async function createGrant(db: Database | Transaction, grant: NewGrant): Promise<string> {
   const id = grant.id ?? newId();
   await sql`
-    insert into grants (id, account_id, client_id, scopes, details)
+    insert into grants (id, account_id, client_id, scopes, details, client_version)
     values (${id}, ${grant.accountId}, ${grant.clientId}, ${[...grant.scopes].sort()},
-      ${JSON.stringify(grant.details ?? {})})
+      ${JSON.stringify(grant.details ?? {})}, ${grant.clientVersion ?? null})
     on conflict (id) do nothing`.execute(db);
   return id;
 }

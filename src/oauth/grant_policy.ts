@@ -22,6 +22,13 @@ import { type GrantDetails, type PendingGrant, requestState } from './storage/re
 
 type ProviderGrant = InstanceType<Provider['Grant']>;
 
+/** The result of the consent page. */
+export type SubmittedConsent = {
+  accountId: string | undefined;
+  /** The client's `updatedAt` when its description was that of the page, in ISO 8601. */
+  clientVersion: string;
+};
+
 /**
  * oidc-provider's `loadExistingGrant`.
  * @returns undefined if the user must be asked for consent
@@ -40,7 +47,10 @@ export async function resolveGrant(
   if (ctx.oidc.requestParamScopes.has(adminScope) && !(await isAdmin(db, accountId))) dropAdminScope(ctx);
   const requested = [...ctx.oidc.requestParamScopes];
   // The result must belong to this account: another one may have signed in since the consent was submitted.
-  const isConfirmed = result?.consent?.accountId === accountId;
+  const consent = result?.consent as SubmittedConsent | undefined;
+  const isConfirmed = consent?.accountId === accountId;
+  // The app has changed since the page was submitted.
+  if (isConfirmed && consent?.clientVersion !== client.updatedAt.toISOString()) return undefined;
   // RFC 8628 section 5.4: someone else may have sent the user code, so a device always requires consent.
   const isDevice = ctx.oidc.route === 'code_verification' || ctx.oidc.route === 'device_resume';
   if (!isConfirmed && isDevice) return undefined;
@@ -67,6 +77,7 @@ export async function resolveGrant(
     revision: 0,
     createdAt: new Date(),
     isConsent: isConfirmed,
+    clientVersion: client.updatedAt,
     sessionUid: isOwnClient(client.id) ? await storeSession(ctx) : null,
   };
   const state = requestState();
@@ -137,8 +148,9 @@ interface Requested {
 }
 
 /**
- * Whether the user has already granted this client all requested scopes for all requested resources. Grants from before the app
- * lost its verification do not count, because nobody vouches any more for the description that the user saw.
+ * Whether the user has already granted this client all requested scopes for all requested resources. Grants of a version from
+ * before the app lost its verification do not count, because nobody vouches any more for the description that the user saw.
+ * Versions are compared, not times: a grant can be stored while the app is changing.
  */
 async function hasConsented(
   db: Database,
@@ -153,7 +165,9 @@ async function hasConsented(
     select distinct g.scopes, g.details -> 'resources' as resources
     from grants g join clients c on c.id = g.client_id
     where g.account_id = ${accountId} and g.client_id = ${client.id} and g.withdrawn_at is null
-      and (c.unverified_at is null or g.created_at > c.unverified_at)`.execute(db);
+      and (c.unverified_at is null or g.client_version >= date_trunc('milliseconds', c.unverified_at))`.execute(
+    db,
+  );
   // Grants without resources are for the server's own API.
   const granted = rows.map((row) => row.resources ?? { [ctx.oidc.issuer]: row.scopes.join(' ') });
   const wanted = apis.length > 0 ? apis : [ctx.oidc.issuer];

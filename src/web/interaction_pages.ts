@@ -15,6 +15,7 @@ import type { ClientCache } from '../clients/client_cache.ts';
 import type { Database } from '../database/database.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { passwordAcr } from '../oauth/authentication_context.ts';
+import type { SubmittedConsent } from '../oauth/grant_policy.ts';
 import type { SubmitInteraction } from '../oauth/interaction_binding.ts';
 import { withoutAdminScope } from '../oauth/scope_policy.ts';
 import type { OAuthSettings } from '../oauth/settings.ts';
@@ -140,8 +141,11 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     }
     if (form.action === 'allow' && interaction.prompt.name === 'consent') {
       const client = await findClient(db, String(interaction.params.client_id));
-      if (form.seen !== descriptionDigest(client)) return show(interaction, reply, true);
-      return finish(request, reply, { consent: { accountId: interaction.session?.accountId } });
+      if (client === undefined || form.seen !== descriptionDigest(client))
+        return show(interaction, reply, true);
+      const clientVersion = client.updatedAt.toISOString();
+      const consent: SubmittedConsent = { accountId: interaction.session?.accountId, clientVersion };
+      return finish(request, reply, { consent });
     }
     return show(interaction, reply);
   });

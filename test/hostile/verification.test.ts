@@ -8,7 +8,7 @@ import { pino } from 'pino';
 import shipped from '../../nuncio.config.ts';
 import { createPlatform, loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
-import { type Page, TestBrowser } from '../support/browser/browser.ts';
+import { formsOf, type Page, TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
   createPkce,
@@ -154,6 +154,48 @@ test('attack: consent to what an app said before it changed does not count, and 
   const { rows } = await sql`select from grants where client_id = ${app.id}`.execute(db);
   assert.equal(rows.length, 1);
   assert.ok((await browser.submit(page, { action: 'allow' })).leftTo?.searchParams.has('code'));
+});
+
+test('attack: a consent does not count if the app changes before the request is resumed', async () => {
+  const app = await register();
+  await verifyAsRead(app.id);
+  const browser = new TestBrowser(server.baseUrl);
+  const login = await ask(browser, app.client);
+  const { email, password } = account;
+  const page = await browser.submit(login, { email, password, action: 'login' });
+  const [form] = formsOf(page.text);
+  const body = new URLSearchParams({ ...form?.fields, action: 'allow' });
+  const submitted = await browser.request(page.url, { method: 'POST', body });
+  assert.equal(await app.replace({ client_name: 'Your Bank' }), 200);
+  const resumed = await browser.request(String(submitted.headers.get('location')));
+  assert.equal(resumed.status, 303);
+  assert.match(String(resumed.headers.get('location')), /\/interaction\//);
+  const { rows } = await sql`select from grants where client_id = ${app.id}`.execute(db);
+  assert.equal(rows.length, 0);
+});
+
+test('attack: a grant that is stored without a page while the app changes does not count for the changed app', async () => {
+  const app = await register();
+  await verifyAsRead(app.id);
+  const { browser } = await obtainCode(server, { account, client: app.client, scopes: ['read:posts'] });
+  const isChanged = Promise.withResolvers<void>();
+  const mayCommit = Promise.withResolvers<void>();
+  const changing = db.transaction().execute(async (tx) => {
+    await sql`update clients set name = 'Your Bank' where id = ${app.id}`.execute(tx);
+    isChanged.resolve();
+    await mayCommit.promise;
+  });
+  await isChanged.promise;
+  // The change is not visible yet, so the earlier consent counts.
+  assert.ok((await ask(browser, app.client)).leftTo?.searchParams.has('code'));
+  mayCommit.resolve();
+  await changing;
+  assert.equal((await ask(browser, app.client)).leftTo, null);
+  // The node may still have the old name in its cache.
+  await until(
+    () => ask(browser, app.client),
+    ({ text }) => text.includes('Connect Your Bank?'),
+  );
 });
 
 test('attack: a verified app that changes its metadata document is unverified', async () => {

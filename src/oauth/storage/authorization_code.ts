@@ -27,10 +27,10 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
       const store = (given: Database | Transaction) =>
         sql`
           with granted as (
-            insert into grants (id, account_id, client_id, scopes, details)
+            insert into grants (id, account_id, client_id, scopes, details, client_version)
             select ${grant?.id ?? null}::uuid, ${grant?.accountId ?? null}::uuid, ${grant?.clientId ?? null},
               ${grant === undefined ? [] : grantedScopes(grant.details)}::text[],
-              ${JSON.stringify(grant?.details ?? {})}::jsonb
+              ${JSON.stringify(grant?.details ?? {})}::jsonb, ${grant?.clientVersion ?? null}::timestamptz
             where ${grant !== undefined}::boolean),
           bound as (
             insert into session_grants (grant_id, session_uid)

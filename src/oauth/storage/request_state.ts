@@ -27,6 +27,8 @@ export interface VerifiedSignIn {
 export interface PendingGrant extends StoredGrant {
   /** Whether the user consented on a page in this request. Otherwise an earlier consent covers the grant. */
   isConsent: boolean;
+  /** The `updatedAt` of the client in this request, which is the version that the user consented to. */
+  clientVersion: Date;
   /** The login session that the grant ends with; null if it outlives the session. */
   sessionUid: string | null;
 }
