@@ -1,7 +1,8 @@
 /**
  * Pairwise subject identifiers (OpenID Connect Core section 8.1): a client registered with `subject_type: pairwise` gets its own
  * `sub` for each user. Clients of other hosts get another one. The identifier is a keyed hash, so nothing is stored. A client
- * without a host of its own, such as a native app, shares its identifiers with no other client.
+ * without a host of its own, such as a native app, shares its identifiers with no other client. Neither does a client that the
+ * operator did not register: it may name any host, and needs no redirect there to refresh a token or to connect a device.
  *
  * Pairwise identifiers concern what clients read. Access tokens are for APIs, which must know whose resources they serve. So
  * `sub` is the account id in tokens, and in introspection responses to an API. Such a client gets opaque tokens, which it cannot
@@ -15,6 +16,7 @@ import type { ClientCache } from '../clients/client_cache.ts';
 import { isLoopbackHost } from '../config/config.ts';
 import { deriveKey } from '../crypto/sealing.ts';
 import type { Principal } from '../grants/principal.ts';
+import { isOfOperator } from './provider_client.ts';
 
 export function pairwiseSubjects(
   secret: Buffer,
@@ -55,8 +57,9 @@ function createPairwiseSubjects(secret: Buffer): (client: ProviderClient, accoun
 
 type ProviderClient = InstanceType<Provider['Client']>;
 
-/** The sector identifier of a client: its host, or a value of its own if it has no host. */
+/** The sector identifier of a client: its host, or a value of its own if it has no host or nobody vouches for it. */
 function sectorOf(client: ProviderClient): string {
+  if (!isOfOperator(client)) return `client ${client.clientId}`;
   const host = String(client.sectorIdentifier ?? '');
   if (client.sectorIdentifierUri !== undefined) return host;
   // Private-use schemes have no host, and every device has a loopback address.

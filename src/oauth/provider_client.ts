@@ -40,6 +40,11 @@ export function isFapi2(client: object): boolean {
   return known !== undefined && isFapi2Client(known);
 }
 
+/** Whether the operator registered the client, and so vouches for its hosts. */
+export function isOfOperator(client: object): boolean {
+  return cachedClients.get(client)?.client.origin === 'operator';
+}
+
 /** Keyed by oidc-provider's client object. */
 const cachedClients = new WeakMap<object, CachedClient>();
 /** Keyed by oidc-provider's client object, including clients from metadata documents. */
@@ -116,7 +121,7 @@ export function isRedirectOf(client: ProviderClient, uri: string, issuer: string
   if (isOwnClient(client.clientId)) return isExact;
   // No app may choose a port that leads to this server's pages. Only the operator may register such a URI.
   if (isAddressOfServer(uri, issuer)) {
-    return isExact && cachedClients.get(client)?.client.origin === 'operator';
+    return isExact && isOfOperator(client);
   }
   return isRedirectUriAllowed(registered, uri);
 }

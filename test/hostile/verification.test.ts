@@ -174,7 +174,7 @@ test('attack: a consent does not count if the app changes before the request is 
   assert.equal(rows.length, 0);
 });
 
-test('attack: a grant that is stored without a page while the app changes does not count for the changed app', async () => {
+test('attack: a grant that is stored while the app changes does not count afterwards', async () => {
   const app = await register();
   await verifyAsRead(app.id);
   const { browser } = await obtainCode(server, { account, client: app.client, scopes: ['read:posts'] });

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { decodeJwt } from 'jose';
+import { sql } from 'kysely';
 import { introspectionScope } from '../../src/grants/scopes.ts';
 import { TestBrowser } from '../support/browser/browser.ts';
 import {
@@ -15,6 +16,7 @@ import {
   type TestClient,
 } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);
@@ -32,7 +34,8 @@ async function connect(client: TestClient, as = account) {
   });
   assert.equal(status, 200, JSON.stringify(body));
   const idToken = String(body.id_token);
-  return { accessToken: String(body.access_token), idToken, name: String(decodeJwt(idToken).sub) };
+  const [accessToken, refreshToken] = [String(body.access_token), String(body.refresh_token)];
+  return { accessToken, refreshToken, idToken, name: String(decodeJwt(idToken).sub) };
 }
 
 async function subjectAt(client: TestClient, as = account): Promise<string> {
@@ -70,6 +73,42 @@ test('clients without a host of their own each get their own sub', async () => {
     assert.equal(await subjectAt(first), name);
     assert.notEqual(await subjectAt(second), name, one);
   }
+});
+
+test('attack: an app that later names another app’s host does not learn the sub there', async () => {
+  const victim = await clientOf('victim.example');
+  const name = await subjectAt(victim);
+  const app = await createTestClient(server, {
+    origin: 'registration',
+    redirectUris: ['https://hostile.example/callback'],
+    grantTypes: ['authorization_code', 'refresh_token'],
+    scopes,
+    metadata: pairwise,
+  });
+  const before = await connect(app);
+  await sql`update clients set redirect_uris = ${victim.redirectUris} where id = ${app.id}`.execute(
+    server.db,
+  );
+  // The node has read the change when it accepts the other host.
+  const pkce = { code_challenge: createPkce().challenge, code_challenge_method: 'S256' };
+  const url = authorizationUrl(
+    server,
+    { ...app, redirectUri: victim.redirectUri },
+    { scope: 'openid', ...pkce },
+  );
+  await until(
+    () => fetch(url, { redirect: 'manual' }),
+    (response) => response.status === 303,
+  );
+  const form = { grant_type: 'refresh_token', refresh_token: before.refreshToken };
+  const { status, body } = await postForm(server, '/oauth/token', app, form);
+  assert.equal(status, 200, JSON.stringify(body));
+  const userinfo = await fetch(`${server.baseUrl}/oauth/userinfo`, {
+    headers: { authorization: `Bearer ${body.access_token}` },
+  });
+  const learned = [decodeJwt(String(body.id_token)).sub, ((await userinfo.json()) as { sub: string }).sub];
+  assert.ok(!learned.includes(name));
+  assert.deepEqual(learned, [before.name, before.name]);
 });
 
 test('oauth 91: userinfo and introspection by the client return the pairwise sub, and APIs get the account', async () => {
