@@ -43,7 +43,7 @@ export async function collectRan(events: AsyncIterable<TestEvent>): Promise<RunR
   return { ran, durations, hasPassed };
 }
 
-const slowestCount = Number(process.env.TEST_SLOWEST ?? 20);
+const slowestCount = 20;
 
 /** Describes the files that took longest, with the processor time of those that ran in a shared process. */
 export function slowestFiles(durations: ReadonlyMap<string, number>, costs: readonly FileCost[]): string {
