@@ -78,7 +78,8 @@ export async function resolveGrant(
     createdAt: new Date(),
     isConsent: isConfirmed,
     clientVersion: client.updatedAt,
-    sessionUid: isOwnClient(client.id) ? await storeSession(ctx) : null,
+    sessionUid: await storeSession(ctx),
+    endsWithSession: isOwnClient(client.id),
   };
   const state = requestState();
   state.pendingGrant = pending;
@@ -87,8 +88,7 @@ export async function resolveGrant(
 }
 
 /**
- * Stores a session that is new or has a new sign-in. oidc-provider stores it at the end of the request, but grants of the
- * server's own apps refer to it.
+ * Stores a session that is new or has a new sign-in. oidc-provider stores it at the end of the request, but grants refer to it.
  * @returns its uid
  */
 async function storeSession(ctx: KoaContextWithOIDC): Promise<string> {

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { decodeJwt } from 'jose';
 import { sql } from 'kysely';
+import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { consoleClientId, docsClientId, docsRedirectUri } from '../../src/clients/own_clients.ts';
 import { createSealer } from '../../src/crypto/sealing.ts';
 import { runHousekeeping } from '../../src/oauth/housekeeping.ts';
@@ -18,6 +19,7 @@ import {
   createTestAccount,
   createTestClient,
   mintAccessToken,
+  obtainCode,
   postForm,
   type TestAccount,
 } from '../support/clients/oauth.ts';
@@ -226,6 +228,45 @@ test('the console gets no grant when its session ends while the request is in pr
   const { rows } = await sql`
     select from grants where account_id = ${account.id} and withdrawn_at is null`.execute(db);
   assert.equal(rows.length, 0);
+});
+
+test('a connected app gets no code when the session ends while the request is in progress', async () => {
+  const account = await createTestAccount(server);
+  const client = await createTestClient(server);
+  const scopes = ['read:posts'];
+  const { browser } = await obtainCode(server, { account, client, scopes });
+  const { challenge } = createPkce();
+  const pkce = { code_challenge: challenge, code_challenge_method: 'S256' };
+  const reset = await beginReset(db, account);
+  const asked = browser.open(authorizationUrl(server, client, { scope: 'read:posts', ...pkce }));
+  await untilBlocked(db, asked);
+  await reset.commit();
+  const page = await asked;
+  assert.equal(page.leftTo, null);
+  assert.equal(page.response.status, 400);
+  assert.equal((await reasonsOf(account)).length, 1);
+});
+
+test('a device gets no tokens when the session ends while the user allows it', async () => {
+  const account = await createTestAccount(server);
+  const client = await createTestClient(server, { grantTypes: [deviceCodeGrantType] });
+  const { browser } = await obtainCode(server, {
+    account,
+    client: await createTestClient(server),
+    scopes: ['read:posts'],
+  });
+  const { body: started } = await postForm(server, '/oauth/device', client, { scope: 'read:posts' });
+  const input = await browser.open(`${server.baseUrl}/device`);
+  const confirmation = await browser.submit(input, { user_code: String(started.user_code) });
+  const consent = await browser.submit(confirmation, {});
+  const reset = await beginReset(db, account);
+  const asked = browser.submit(consent, { action: 'allow' });
+  await untilBlocked(db, asked);
+  await reset.commit();
+  assert.doesNotMatch((await asked).text, /Device connected/);
+  const form = { grant_type: deviceCodeGrantType, device_code: String(started.device_code) };
+  assert.equal((await postForm(server, '/oauth/token', client, form)).status, 400);
+  assert.equal((await reasonsOf(account)).length, 1);
 });
 
 test('an old password gets no session when it is reset while the sign-in is in progress', async () => {

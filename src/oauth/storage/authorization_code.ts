@@ -24,25 +24,29 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
       const state = requestState();
       const grant = state.pendingGrant;
       delete state.pendingGrant;
-      const store = (given: Database | Transaction) =>
-        sql`
-          with granted as (
+      const store = async (given: Database | Transaction) => {
+        // Waits for a transaction that ends the session, and sees it.
+        const { numAffectedRows } = await sql`
+          with session as (
+            select from login_sessions where uid = ${grant?.sessionUid ?? null} for key share),
+          allowed as (select where ${grant === undefined}::boolean or exists (select from session)),
+          granted as (
             insert into grants (id, account_id, client_id, scopes, details, client_version)
             select ${grant?.id ?? null}::uuid, ${grant?.accountId ?? null}::uuid, ${grant?.clientId ?? null},
               ${grant === undefined ? [] : grantedScopes(grant.details)}::text[],
               ${JSON.stringify(grant?.details ?? {})}::jsonb, ${grant?.clientVersion ?? null}::timestamptz
-            where ${grant !== undefined}::boolean),
+            from allowed where ${grant !== undefined}::boolean),
           bound as (
             insert into session_grants (grant_id, session_uid)
             select ${grant?.id ?? null}::uuid, ${grant?.sessionUid ?? null}
-            where ${grant?.sessionUid != null}::boolean)
+            from allowed where ${grant?.endsWithSession === true}::boolean)
           insert into authorization_codes (digest, grant_id, payload, expires_at)
-          values (${digest(code)}, ${payload.grantId}, ${withoutId(payload)},
-            now() + ${expiresIn} * interval '1 second')`.execute(given);
-      await storeWithConsent(db, grant, store).catch((error: unknown) => {
-        if (!isSessionGone(error)) throw error;
-        throw sessionEnded();
-      });
+          select ${digest(code)}::bytea, ${payload.grantId}::uuid, ${withoutId(payload)}::jsonb,
+            now() + ${expiresIn} * interval '1 second'
+          from allowed`.execute(given);
+        if (numAffectedRows !== 1n) throw sessionEnded();
+      };
+      await storeWithConsent(db, grant, store);
     },
     async find(code) {
       const { rows } = await sql<CodeRow & { is_expired: boolean }>`
@@ -82,11 +86,6 @@ export function authorizationCodeStorage(db: Database): ModelStorage {
     },
     revokeByGrantId: revokedWithGrant,
   };
-}
-
-/** The grant would belong to a session that has just ended. */
-function isSessionGone(error: unknown): boolean {
-  return (error as { constraint?: unknown }).constraint === 'session_grants_session_uid_fkey';
 }
 
 export interface CodeRow extends GrantRow {

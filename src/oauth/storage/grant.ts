@@ -4,10 +4,11 @@
 
 import { sql } from 'kysely';
 import { type AdapterPayload, Provider } from 'oidc-provider';
-import type { Database } from '../../database/database.ts';
+import { type Database, inTransaction } from '../../database/database.ts';
 import { createGrant, type WithdrawalReason, withdrawGrant } from '../../grants/grant.ts';
 import { grantedScopes, storeWithConsent } from './consent.ts';
 import { existingRequestState, type GrantDetails, requestState, type StoredGrant } from './request_state.ts';
+import { holdSession, sessionEnded } from './session.ts';
 import type { ModelStorage } from './storage.ts';
 
 export function grantStorage(db: Database): ModelStorage {
@@ -74,7 +75,14 @@ export async function savePendingGrant(db: Database): Promise<void> {
   if (state === undefined || grant === undefined) return;
   delete state.pendingGrant;
   await storeWithConsent(db, grant, (given) =>
-    createGrant(given, { ...grant, scopes: grantedScopes(grant.details), details: { ...grant.details } }),
+    inTransaction(given, async (tx) => {
+      if (!(await holdSession(tx, grant.sessionUid))) throw sessionEnded();
+      await createGrant(tx, {
+        ...grant,
+        scopes: grantedScopes(grant.details),
+        details: { ...grant.details },
+      });
+    }),
   );
 }
 

@@ -29,8 +29,10 @@ export interface PendingGrant extends StoredGrant {
   isConsent: boolean;
   /** The `updatedAt` of the client in this request, which is the version that the user consented to. */
   clientVersion: Date;
-  /** The login session that the grant ends with; null if it outlives the session. */
-  sessionUid: string | null;
+  /** The login session of the request. The grant may only be stored while it exists. */
+  sessionUid: string;
+  /** Whether the grant ends with the session. */
+  endsWithSession: boolean;
 }
 
 /** oidc-provider's representation of granted scopes and claims. */

@@ -20,6 +20,12 @@ export function sessionEnded(): errors.SessionNotFound {
   return Object.assign(error, { allow_redirect: false });
 }
 
+/** Whether a session exists. If so, it does not end until the transaction does. */
+export async function holdSession(tx: Transaction, uid: string): Promise<boolean> {
+  const { rows } = await sql`select from login_sessions where uid = ${uid} for key share`.execute(tx);
+  return rows.length > 0;
+}
+
 export function sessionStorage(db: Database): ModelStorage {
   return {
     async upsert(id, payload, expiresIn) {
