@@ -249,7 +249,8 @@ for (const signature of ['timestamp', 'sha256', 'standard'] as const) {
     const subscriber = await startSubscriber(t);
     const user = await createConsoleUser(server);
     const headers = { 'X-Key': 'of the subscriber' };
-    const made = await subscribe(user, { url: subscriber.url, signature, headers });
+    const url = `${subscriber.url}/{a,b}?of={1,2}&at=[3-4]&text=it's$HOME`;
+    const made = await subscribe(user, { url, signature, headers });
     await publish(publisher, user.account, [`it's ünïcödé`]);
     await subscriber.waitFor(1);
     const { body } = await until(
@@ -265,7 +266,8 @@ for (const signature of ['timestamp', 'sha256', 'standard'] as const) {
     await page.getByText('Receivers usually accept a signature for 5 minutes.').waitFor();
     const command = await page.getByRole('region', { name: 'curl' }).locator('code').textContent();
     await promisify(execFile)('sh', ['-c', command ?? '']);
-    const [, received] = (await subscriber.waitFor(2)) as [Received, Received];
+    const [sent, received, ...others] = (await subscriber.waitFor(2)) as [Received, Received];
+    assert.deepEqual([received.path, others], [sent.path, []]);
     await verifyWithLibrary[signature](received, made.secret);
     assert.deepEqual(problems, []);
   });
