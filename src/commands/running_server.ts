@@ -3,7 +3,7 @@
  * Written when the server is ready, removed when it stops; ignored once its process has ended.
  */
 
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { lstatSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Config, isLoopbackHost } from '../config/config.ts';
 
@@ -22,19 +22,36 @@ export function announceServer({ dataDir, baseUrl, configFile }: Config): () => 
   const file = noticeFile(dataDir);
   const notice: ServerNotice = { pid: process.pid, base_url: baseUrl, example: configFile === null };
   const draft = `${file}.${process.pid}`;
-  writeFileSync(draft, `${JSON.stringify(notice)}\n`, { mode: 0o600 });
+  // In a folder that others can write, the name may be a link to another file.
+  rmSync(draft, { force: true });
+  writeFileSync(draft, `${JSON.stringify(notice)}\n`, { mode: 0o600, flag: 'wx' });
   renameSync(draft, file);
   return () => rmSync(file, { force: true });
 }
 
-/** Finds the server that runs on the embedded database of this data directory. */
+/** Finds the server that runs on the embedded database of this data directory. Ignores a notice that another user wrote. */
 export function findServer(dataDir: string): ServerNotice | undefined {
   try {
-    const notice = JSON.parse(readFileSync(noticeFile(dataDir), 'utf8')) as ServerNotice;
-    return isAlive(notice.pid) ? notice : undefined;
+    const file = noticeFile(dataDir);
+    if (!isTrusted(file, dataDir)) return undefined;
+    const notice: unknown = JSON.parse(readFileSync(file, 'utf8'));
+    return isNotice(notice) && isAlive(notice.pid) ? notice : undefined;
   } catch {
     return undefined;
   }
+}
+
+/** Whether this user, root or the owner of the data directory wrote the file. */
+function isTrusted(file: string, dataDir: string): boolean {
+  const { uid } = lstatSync(file);
+  return [process.getuid?.(), 0, statSync(dataDir).uid].includes(uid);
+}
+
+function isNotice(value: unknown): value is ServerNotice {
+  const { pid, base_url, example } = (value ?? {}) as Partial<Record<keyof ServerNotice, unknown>>;
+  // For the system, 0 and negative ids are groups of processes.
+  const isPid = typeof pid === 'number' && Number.isInteger(pid) && pid > 0;
+  return isPid && typeof base_url === 'string' && URL.canParse(base_url) && typeof example === 'boolean';
 }
 
 /** Whether a server of Nuncio responds at the base URL. Asks only this machine. */

@@ -45,7 +45,10 @@ function readSecret(file: string): Buffer | undefined {
 function makeSecret(dataDir: string, file: string): Buffer {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   const draft = `${file}.${process.pid}`;
-  writeFileSync(draft, `${randomBytes(32).toString('base64url')}\n`, { mode: 0o600, flush: true });
+  // In a folder that others can write, the name may be their file, which they could read, or a link to another file.
+  rmSync(draft, { force: true });
+  const secret = `${randomBytes(32).toString('base64url')}\n`;
+  writeFileSync(draft, secret, { mode: 0o600, flush: true, flag: 'wx' });
   try {
     // link(2) fails if the name exists, so that of two processes starting concurrently both use the same secret.
     linkSync(draft, file);

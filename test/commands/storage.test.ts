@@ -1,10 +1,15 @@
 /** Which database a command works on: that of the running server, or the one that the operator named; never a new one. */
 
 import assert from 'node:assert/strict';
-import { readdir } from 'node:fs/promises';
+import { once } from 'node:events';
+import { chown, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { findServer } from '../../src/commands/running_server.ts';
+import { announceServer, findServer, respondsAt } from '../../src/commands/running_server.ts';
+import { loadConfig } from '../../src/config/config.ts';
+import { loadSecret } from '../../src/config/secret.ts';
 import { createForeignDatabase } from '../support/database/database.ts';
 import { prepareProcess, runCommand, startProcess, temporaryFolder } from '../support/servers/process.ts';
 import { freePort } from '../support/servers/server.ts';
@@ -83,4 +88,58 @@ test('a command beside a server with an external database needs nothing else', a
   const listed = await runCommand(['client', 'list'], { DATABASE_URL: settings.DATABASE_URL });
   assert.deepEqual([listed.code, listed.stderr], [0, '']);
   assert.equal(await server.end('SIGTERM'), 0);
+});
+
+test('a forged server.json is ignored', async (t) => {
+  const dataDir = await temporaryFolder(t);
+  const file = join(dataDir, 'server.json');
+  const notice = { pid: process.pid, base_url: 'http://localhost:3000', example: false };
+  await writeFile(file, JSON.stringify(notice));
+  assert.deepEqual(findServer(dataDir), notice);
+  const forged = [{ pid: 0 }, { pid: -1 }, { pid: `${process.pid}` }, { base_url: 'x' }, { example: 'yes' }];
+  for (const change of forged) {
+    await writeFile(file, JSON.stringify({ ...notice, ...change }));
+    assert.equal(findServer(dataDir), undefined, JSON.stringify(change));
+  }
+  for (const text of ['null', '[]', '"x"', '{']) {
+    await writeFile(file, text);
+    assert.equal(findServer(dataDir), undefined, text);
+  }
+});
+
+test('a server.json of another user is ignored', async (t) => {
+  if (process.getuid?.() !== 0) return t.skip('only root can give a file away');
+  const dataDir = await temporaryFolder(t);
+  const file = join(dataDir, 'server.json');
+  await writeFile(
+    file,
+    JSON.stringify({ pid: process.pid, base_url: 'http://localhost:3000', example: true }),
+  );
+  await chown(file, 65_534, 65_534);
+  assert.equal(findServer(dataDir), undefined);
+  // The owner of the data directory may be the user of the server.
+  await chown(dataDir, 65_534, 65_534);
+  assert.equal(findServer(dataDir)?.pid, process.pid);
+});
+
+test('files that a server creates are not written through a link that someone else put there', async (t) => {
+  const folder = await temporaryFolder(t);
+  const victim = join(folder, 'victim');
+  await writeFile(victim, 'untouched');
+  const config = loadConfig({ NUNCIO_DATA_DIR: folder }, 'dev');
+  for (const name of ['server.json', 'secret']) await symlink(victim, join(folder, `${name}.${process.pid}`));
+  announceServer(config);
+  loadSecret(config);
+  assert.equal(await readFile(victim, 'utf8'), 'untouched');
+  assert.equal(findServer(folder)?.pid, process.pid);
+});
+
+test('a redirect of another program is not taken for the response of a server', async (t) => {
+  const other = createServer((request, response) => {
+    if (request.url === '/livez') response.writeHead(302, { location: '/elsewhere' }).end();
+    else response.writeHead(200, { 'nuncio-version': '1.0.0' }).end();
+  }).listen(0, '127.0.0.1');
+  t.after(() => other.close());
+  await once(other, 'listening');
+  assert.equal(await respondsAt(`http://127.0.0.1:${(other.address() as AddressInfo).port}`), false);
 });
