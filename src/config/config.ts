@@ -5,10 +5,10 @@
 
 import { isIP } from 'node:net';
 import { resolve } from 'node:path';
-import pg from 'pg';
 import { defaultSchema, isSchemaName } from '../database/schema.ts';
 import { findConfigFile, missingConfigFile } from './config_file.ts';
 import { connectionsDefault, connectionsMin } from './connections.ts';
+import { databaseUrlError, withoutPassword } from './database_url.ts';
 import { parseDurationSeconds } from './duration.ts';
 import type { Environment } from './environment.ts';
 import { type MetricsSettings, readMetricsSettings } from './metrics.ts';
@@ -259,16 +259,11 @@ function readBaseUrl(
 function readDatabaseUrl(environment: Environment, reportInvalid: ReportInvalid): string | null {
   const text = environment.DATABASE_URL;
   if (text === undefined) return null;
-  // In the driver's URLs, an empty host with a password stands for a socket. `URL` rejects an empty host.
-  const isUrl = URL.canParse(text.replace('@/', '@socket/')) && /^postgres(ql)?:\/\//.test(text);
-  if (!isUrl) {
-    reportInvalid('DATABASE_URL', withoutPassword(text), databaseUrlShape);
-    return null;
-  }
-  const error = findDriverError(text);
-  if (error !== undefined)
-    reportInvalid('DATABASE_URL', withoutPassword(text), `${databaseUrlShape} (${error})`);
-  return error === undefined ? text : null;
+  const accepted = databaseUrlError(text);
+  if (accepted === undefined) return text;
+  // Without a scheme, it may be the secret of another setting.
+  reportInvalid('DATABASE_URL', /^\w+:\/\/|=/.test(text) ? withoutPassword(text) : '***', accepted);
+  return null;
 }
 
 function readDatabaseSchema(environment: Environment, reportInvalid: ReportInvalid): string {
@@ -279,19 +274,6 @@ function readDatabaseSchema(environment: Environment, reportInvalid: ReportInval
 
 const schemaShape =
   'a name of up to 40 lower-case letters, digits and underscores that does not begin with a digit or pg_ and is not public';
-const databaseUrlShape = 'a URL like postgres://user:password@host:5432/database';
-
-/** Errors that only the driver finds: invalid escapes, unreadable certificate files, invalid ports. */
-function findDriverError(databaseUrl: string): string | undefined {
-  try {
-    const { host, port } = new pg.Client({ connectionString: databaseUrl });
-    if (!(port >= 0 && port <= 65_535)) return 'invalid port';
-    return /[\p{Cc}\p{Zs}\uFFFD]/u.test(host) ? 'invalid host' : undefined;
-  } catch (error) {
-    const { code, path, message } = error as NodeJS.ErrnoException;
-    return path === undefined ? message : `${path}: ${code}`;
-  }
-}
 
 function readRetrySchedule(environment: Environment, reportInvalid: ReportInvalid): readonly number[] {
   const text = environment.NUNCIO_RETRY_SCHEDULE ?? defaultRetrySchedule;
@@ -386,9 +368,4 @@ export function isLoopbackHost(hostname: string): boolean {
     hostname === '[::1]' ||
     (isIP(hostname) === 4 && hostname.startsWith('127.'))
   );
-}
-
-function withoutPassword(text: string): string {
-  // Everything before the last @ may be a password, including one that contains @ or a slash.
-  return text.replace(/^.*@/s, '***@').replace(/([?&]password=)[^&]*/gi, '$1***');
 }

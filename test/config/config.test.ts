@@ -230,6 +230,32 @@ test('every hostile value of a setting is reported in one line that names it', (
   }
 });
 
+test('no problem shows the password of a malformed URL', () => {
+  const malformed = [
+    'host=db user=nuncio password=p4ss dbname=nuncio',
+    "host=db PASSWORD = 'two p4ss'",
+    'postgres://nuncio:p4ss',
+    'postgres://nuncio:12345p4ss',
+    'postgres://nuncio:p4ss/db.example:5432/nuncio',
+    'postgres://h:x/d?sslpassword=a&p4ss',
+    'postgres://h:99999/d?password=a&p4ss',
+    // The parser takes "nuncio" for the host and 12 for the port.
+    'postgres://nuncio:12#p4ss@db.example/nuncio',
+    'postgres://nuncio:12?p4ss@db.example/nuncio',
+    'xp4ssxp4ssxp4ssxp4ssxp4ssxp4ssxp4ssx',
+    'postgres:nuncio:p4ss',
+  ];
+  for (const DATABASE_URL of malformed) {
+    const [problem = '', ...others] = problemsOf({ DATABASE_URL }, 'dev');
+    assert.match(problem, /^DATABASE_URL is "[^\n]*": it must be a URL like /, DATABASE_URL);
+    assert.deepEqual(others, []);
+    assert.doesNotMatch(problem, /p4ss/);
+  }
+  const [port] = problemsOf({ DATABASE_URL: 'postgres://h:99999/d?user=a@b' }, 'dev');
+  assert.match(port ?? '', /^DATABASE_URL is /);
+  assert.deepEqual(problemsOf({ DATABASE_URL: 'postgres://h:5432/d?user=a@b' }, 'dev'), []);
+});
+
 test('every accepted proxy range works', async () => {
   const taken = [
     '10.0.0.5',
