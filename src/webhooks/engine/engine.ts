@@ -39,6 +39,7 @@ import {
   messageBytes,
   type ToEngine,
 } from './engine_messages.ts';
+import { ErrorLog } from './error_log.ts';
 
 /** Milliseconds between two runs of retention: usually, and if locks of others were in the way. */
 const retentionPauseMs = { usual: 3_600_000, locked: 60_000 };
@@ -89,9 +90,15 @@ class Engine {
   /** The database's epoch; undefined until the first connection. */
   #epoch: string | undefined;
   #isAbandoned = false;
+  readonly #errors: ErrorLog;
+  readonly #onError = (error: Error): void => this.#errors.add(error);
 
   constructor(settings: EngineSettings, post: (message: FromEngine) => void) {
     this.#post = post;
+    this.#errors = new ErrorLog(
+      () => this.#db,
+      (entry) => post({ type: 'warning', ...entry }),
+    );
     this.#replayable = settings.replayableKinds;
     this.#predecessors = settings.predecessors ?? [];
     this.#nodeName = settings.nodeName ?? null;
@@ -228,6 +235,7 @@ class Engine {
     this.#isStopping = true;
     for (const timer of this.#timers) clearInterval(timer);
     clearTimeout(this.#retentionTimer);
+    this.#errors.stop();
     this.#worker.abandon();
     this.#keys.stop();
     // Not awaited: the old database may not respond.
@@ -253,6 +261,7 @@ class Engine {
     await this.#sender.close();
     this.#keys.stop();
     await this.#notifications.stop();
+    this.#errors.stop();
     await this.#db.destroy();
   }
 
@@ -297,13 +306,6 @@ class Engine {
     }
     if (warnings.length > 0) this.#post({ type: 'wake' });
   }
-
-  readonly #onError = (error: Error): void => {
-    // Errors of an engine that has already ended do not matter.
-    if (this.#isAbandoned) return;
-    const fields = { err: describe(error) };
-    this.#post({ type: 'warning', fields, message: 'the delivery engine had an error and continues' });
-  };
 }
 
 /**
@@ -316,19 +318,6 @@ function addressQuotas(quotas: Quotas): AddressQuotas {
     unknown: 2 * attemptsPerUnknownHost,
     known: 4 * attemptsPerHost,
     unknownRate: 2 * unknownHostRate,
-  };
-}
-
-/** The parts of an error that can be sent to another thread and logged, including the database's details. */
-function describe(error: Error): Record<string, unknown> {
-  const simple = Object.entries(error).filter(([, value]) => ['string', 'number'].includes(typeof value));
-  const { name, message, stack, cause } = error;
-  return {
-    ...Object.fromEntries(simple),
-    type: name,
-    message,
-    stack,
-    ...(cause instanceof Error ? { cause: describe(cause) } : {}),
   };
 }
 

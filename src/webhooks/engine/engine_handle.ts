@@ -11,6 +11,7 @@
 import type { StoredEvent } from '../../events/store.ts';
 import { packEvents, transferListOf } from '../fan_out/published_batch.ts';
 import type { AttemptSpan } from '../sending/attempt_span.ts';
+import { reviveError } from './described_error.ts';
 import {
   type EngineResponses,
   type EngineSettings,
@@ -169,8 +170,10 @@ export class EngineHandle {
     else if (message.type === 'started') this.#onStarted();
     else if (message.type === 'new_epoch') this.#onNewEpoch();
     else if (message.type === 'failed') this.#onFailed(message.error, message.isOutage);
-    else if (message.type === 'warning') onWarning(message.fields, message.message);
-    else if (message.type === 'wake') onWake();
+    else if (message.type === 'warning') {
+      const { fields, message: text, error } = message;
+      onWarning(error === undefined ? fields : { ...fields, err: reviveError(error) }, text);
+    } else if (message.type === 'wake') onWake();
     else if (message.type === 'leadership') onLeadership(message.leads);
     else if (message.type === 'span') onSpan(message.span);
     else if (message.type === 'false_hints') onFalseHints(message.channel, message.count);

@@ -9,6 +9,7 @@ import type { PublishedBatch } from '../fan_out/published_batch.ts';
 import type { AttemptSpan } from '../sending/attempt_span.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
+import type { DescribedError } from './described_error.ts';
 
 /** Everything that an engine needs at start. */
 export interface EngineSettings {
@@ -65,7 +66,7 @@ export type FromEngine =
   /** @property isOutage whether the database was unavailable, so that the next start may succeed */
   | { type: 'failed'; error: unknown; isOutage: boolean }
   /** For the server's log. */
-  | { type: 'warning'; fields: Record<string, unknown>; message: string }
+  | { type: 'warning'; fields: Record<string, unknown>; message: string; error?: DescribedError }
   /** The engine published events itself. */
   | { type: 'wake' }
   /** Whether this engine fans out, from now on. */
