@@ -37,7 +37,7 @@ async function main(words: string[]): Promise<number> {
   } catch (error) {
     if (!(error instanceof UsageError)) return report(error);
     printError(`nuncio ${entry.name}: ${error.message}`);
-    printError(help(entry, command));
+    printError(`see nuncio ${entry.name} --help`);
     return exitUsage;
   }
 }
@@ -106,8 +106,8 @@ function reportUnknown(words: readonly string[]): number {
     const wantsHelp = words.some((word) => word === '--help' || word === '-h');
     const lines = ['usage: nuncio <command> [options]', '', ...rowsOf(group)].join('\n');
     if (wantsHelp) return print(lines);
-    printError(`nuncio: "${text}" is incomplete`);
     printError(lines);
+    printError(`\nnuncio: "${text}" is incomplete`);
     return exitUsage;
   }
   const near = nearestName(
@@ -115,7 +115,7 @@ function reportUnknown(words: readonly string[]): number {
     commands.map(({ name }) => name),
   );
   printError(`nuncio: unknown command "${text}"${near === undefined ? '' : `; did you mean "${near}"?`}`);
-  printError(overview());
+  printError('see nuncio --help');
   return exitUsage;
 }
 

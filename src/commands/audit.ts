@@ -33,7 +33,9 @@ export const audit: Command = {
       kind: textOption(values, 'kind'),
       limit,
     };
-    for (const entry of await withDatabase(config, (db) => readAuditLog(db, filter))) {
+    const entries = await withDatabase(config, (db) => readAuditLog(db, filter));
+    if (entries.length === 0 && values.json !== true) process.stderr.write('No matching audit entries.\n');
+    for (const entry of entries) {
       const { at, kind, accountId, clientId: client, grantId: grant, details, email } = entry;
       if (values.json === true) {
         print(JSON.stringify({ at, kind, account: accountId, email, client, grant, details }));

@@ -5,6 +5,7 @@ import { listCommand } from './list_command.ts';
 
 export const clientList = listCommand({
   read: listClients,
+  none: 'No apps are registered.',
   toJson: (client) => ({
     client_id: client.id,
     name: client.name,

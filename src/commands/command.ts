@@ -33,7 +33,7 @@ export interface Command {
   run: (input: CommandInput, context: CommandContext) => Promise<void>;
 }
 
-/** Invalid usage. Prints the command's help; exit code 2. */
+/** Invalid usage. Prints the message and refers to `--help`; exit code 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }

@@ -5,6 +5,7 @@ import { listCommand, shownMax } from './list_command.ts';
 
 export const logoutList = listCommand({
   read: (db) => listLogoutNotices(db, shownMax),
+  none: 'No logout notices.',
   toJson: (notice) => ({
     client_id: notice.clientId,
     account: notice.accountId,

@@ -5,6 +5,7 @@ import { listCommand, shownMax } from './list_command.ts';
 
 export const parkedList = listCommand({
   read: (db) => listParkedEvents(db, shownMax),
+  none: 'No parked events.',
   toJson: (event) => ({
     position: event.position,
     id: event.id,

@@ -6,6 +6,7 @@ import { listCommand, shownMax } from './list_command.ts';
 export const rejectedList = listCommand({
   jsonHelp: 'print JSON, including the bodies',
   read: (db) => listRejected(db, shownMax),
+  none: 'No rejected events.',
   toJson: (event) => ({
     id: event.id,
     event: event.eventId,

@@ -46,7 +46,7 @@ test('a command in another folder than the server’s refuses to create a databa
   assert.deepEqual(await readdir(elsewhere), []);
   // A database that is there, from an earlier trial, may be meant.
   await runCommand([...user, '--init'], settings, elsewhere);
-  const warned = await runCommand(['client', 'list'], settings, elsewhere);
+  const warned = await runCommand(['client', 'list', '--json'], settings, elsewhere);
   assert.equal(warned.code, 0);
   assert.match(
     warned.stderr,
@@ -87,6 +87,16 @@ test('a command beside a server with an external database needs nothing else', a
   await server.ready();
   const listed = await runCommand(['client', 'list'], { DATABASE_URL: settings.DATABASE_URL });
   assert.deepEqual([listed.code, listed.stderr], [0, '']);
+  for (const [name, none] of [
+    ['parked', 'No parked events.'],
+    ['rejected', 'No rejected events.'],
+    ['logout', 'No logout notices.'],
+  ] as const) {
+    const empty = await runCommand([name, 'list'], { DATABASE_URL: settings.DATABASE_URL });
+    assert.deepEqual([empty.code, empty.stdout, empty.stderr], [0, '', `${none}\n`]);
+    const json = await runCommand([name, 'list', '--json'], { DATABASE_URL: settings.DATABASE_URL });
+    assert.deepEqual([json.code, json.stdout, json.stderr], [0, '[]\n', '']);
+  }
   assert.equal(await server.end('SIGTERM'), 0);
 });
 

@@ -55,7 +55,7 @@ const fileTimeoutMs = testsPerFileMax * Number(options['test-timeout']);
 const concurrency = Number(options['test-concurrency'] ?? filesPerProcessor * availableParallelism());
 
 const tier: Tier = options.rest ? 'rest' : options.all || names.length > 0 ? 'all' : 'first';
-const found = (await findTestFiles(names)).filter((path) => isInTier(path, tier));
+const found = (await findTestFiles(names).catch(stopWithoutTests)).filter((path) => isInTier(path, tier));
 const files = longestFirst(options.fast ? found.filter((path) => !needsServer(path)) : found);
 const namePatterns = options['test-name-pattern'];
 // Once here, instead of once in each file.
@@ -104,4 +104,10 @@ async function runFiles(): Promise<RunResult & { costs: FileCost[] }> {
   } finally {
     shared?.remove();
   }
+}
+
+/** A mistyped name needs no stack. */
+function stopWithoutTests(error: Error): never {
+  process.stderr.write(`${error.message}\n`);
+  process.exit(2);
 }
