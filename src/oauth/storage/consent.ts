@@ -12,6 +12,7 @@ import type { Database, Transaction } from '../../database/database.ts';
 import { changeGrantsOfClient } from '../../grants/grant.ts';
 import { isClaimAllowed, isSameScope } from '../../grants/scopes.ts';
 import type { GrantDetails, PendingGrant } from './request_state.ts';
+import { holdSession, sessionEnded } from './session.ts';
 
 /** All granted scopes, for any resource, sorted. */
 export function grantedScopes(details: GrantDetails): string[] {
@@ -39,6 +40,8 @@ export async function storeWithConsent(
     return;
   }
   await changeGrantsOfClient(db, grant.accountId, grant.clientId, async (tx) => {
+    // Before the grants, in the order of a transaction that ends the sessions of the account: so the two do not deadlock.
+    if (!(await holdSession(tx, grant.sessionUid))) throw sessionEnded();
     const changes = await findChanges(tx, grant, sql`for update`);
     for (const { id, details, isNarrower } of changes) {
       await sql`
