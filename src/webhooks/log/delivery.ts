@@ -71,7 +71,9 @@ export function selectDetails(lane: number, rows: ReturnType<typeof sql>) {
       ${stateOf(sql`r.state`, sql`attempt.count > 0`)} as state,
       case
         when s.state <> 'active' then null
-        when r.state is not null then r.due_at
+        -- Nothing is sent while the lane pauses, not even what was resent by hand.
+        when r.due_at is not null then greatest(r.due_at, p.paused_until)
+        when r.state is not null then null
         when attempt.count = 0 and d.sequence > p.cursor then greatest(p.paused_until, d.created_at)
       end as next_attempt_at
     from (${rows} offset 0) as d

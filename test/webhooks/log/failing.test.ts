@@ -73,6 +73,21 @@ test('a delivery is listed by status=failing, with its last response, when it wa
   assert.deepEqual(await list(app, id, 'status=failing'), []);
 });
 
+test('the next attempt of a resent delivery is not before the end of the pause of its subscription', async (t) => {
+  const subscriber = await startSubscriber(t, answer(503, { 'retry-after': '1800' }));
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['refused']);
+  const [failing] = await until(
+    () => list(app, id, 'status=failing'),
+    ({ length }) => length === 1,
+  );
+  assert.equal((await app.request('POST', `/deliveries/${failing.id}/resend`)).status, 202);
+  const [resent] = await list(app, id, `id=${failing.id}`);
+  assert.equal(resent.attempt_count, 1);
+  assert.ok(Date.parse(resent.next_attempt_at) > Date.now() + 600_000, resent.next_attempt_at);
+});
+
 test('a delivery has an error and no status when its last attempt got no response', async (t) => {
   const subscriber = await startSubscriber(t, answer(500));
   const app = await createApp(server);

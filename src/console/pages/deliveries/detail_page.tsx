@@ -13,7 +13,7 @@ import { Button } from '../../ui/button.tsx';
 import { CodeBlock } from '../../ui/copy.tsx';
 import { Card, Page } from '../../ui/page.tsx';
 import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
-import { Ago, formatExact, formatMs } from '../../ui/time.tsx';
+import { Ago, formatExact, formatMs, Until } from '../../ui/time.tsx';
 import { tell, tellFailure } from '../../ui/toasts.tsx';
 import { nameOf } from '../subscriptions/list_page.tsx';
 import { adviceFor } from './advice.ts';
@@ -93,9 +93,13 @@ function Outcome({ delivery }: { delivery: DeliveryDetails }) {
     <Notice look={isRetrying(delivery) ? 'warn' : 'bad'} title={advice.reason}>
       <p>{advice.todo}</p>
       <p className="soft small">
-        {delivery.next_attempt_at !== null
-          ? `The next attempt is on ${formatExact(delivery.next_attempt_at)}. Resend to send it now.`
-          : 'No automatic attempts are left. Resend it when the receiver is ready.'}
+        {delivery.next_attempt_at === null ? (
+          'No automatic attempts are left. Resend it when the receiver is ready.'
+        ) : (
+          <>
+            Next attempt <Until time={delivery.next_attempt_at} />. Resend it to skip the retry schedule.
+          </>
+        )}
       </p>
     </Notice>
   );
