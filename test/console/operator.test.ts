@@ -88,7 +88,14 @@ test('an administrator verifies and suspends apps, disables accounts and subscri
   await page.getByRole('searchbox', { name: 'Kind begins with' }).fill('account');
   await page.getByText('We know them.').waitFor({ state: 'detached' });
   await page.getByRole('link', { name: 'Settings' }).click();
+  const shownValue = (name: string) =>
+    page.locator('.setting', { hasText: name }).locator('dd').textContent();
   await page.getByText('NUNCIO_RETRY_SCHEDULE').waitFor();
+  assert.equal(await shownValue('NUNCIO_RETRY_SCHEDULE'), '1 s');
+  assert.equal(await shownValue('NUNCIO_INSECURE_SUBSCRIBERS'), 'on');
+  const quotas = await shownValue('webhooks.quotas');
+  assert.match(quotas ?? '', /^responseBytesPerDay: 64 MiB$/m);
+  assert.match(quotas ?? '', /^hostRate: 20,000 per second$/m);
   assert.deepEqual(problems, []);
 });
 

@@ -6,6 +6,7 @@ import { Badge } from '../../ui/badge.tsx';
 import { Card, Page } from '../../ui/page.tsx';
 import { Failure, Skeletons } from '../../ui/states.tsx';
 import { Ago } from '../../ui/time.tsx';
+import { describeSetting } from './setting_value.ts';
 
 export function SettingsPage() {
   return (
@@ -36,9 +37,7 @@ function Settings() {
           .map(({ name, value }) => (
             <div key={name} className="setting">
               <dt className="mono">{name}</dt>
-              <dd className="mono soft">
-                {value === null ? 'not set' : typeof value === 'string' ? value : JSON.stringify(value)}
-              </dd>
+              <dd className="mono soft">{describeSetting(name, value)}</dd>
             </div>
           ))}
       </dl>
