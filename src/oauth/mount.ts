@@ -55,6 +55,8 @@ const pageHeaders: Readonly<Record<string, string>> = {
     "default-src 'none'; script-src; style-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
   'x-frame-options': 'DENY',
   'referrer-policy': 'no-referrer',
+  // oidc-provider sets it only on its other responses, and not on the pages of a device.
+  'cache-control': 'no-store',
 };
 
 /** Maximum size of a request body in bytes, which is oidc-provider's own limit. */

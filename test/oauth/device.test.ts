@@ -43,6 +43,19 @@ async function poll(deviceCode: string, as = client, waited = true) {
   return postForm(server, '/oauth/token', as, { grant_type: deviceCodeGrantType, device_code: deviceCode });
 }
 
+test('no cache stores the pages of a device, which have a code, a form token and a session cookie', async () => {
+  const { body } = await postForm(server, '/oauth/device', client, { scope: 'read:posts' });
+  for (const url of [
+    `${server.baseUrl}/device`,
+    body.verification_uri_complete,
+    `${server.baseUrl}/device?user_code=X`,
+  ]) {
+    const response = await fetch(String(url));
+    await response.arrayBuffer();
+    assert.match(response.headers.get('cache-control') ?? '', /no-store/, String(url));
+  }
+});
+
 /** Enters a code and confirms every page, or denies the last one. */
 async function enter(userCode: string, answer: 'allow' | 'deny' = 'allow'): Promise<Page> {
   const browser = new TestBrowser(server.baseUrl);
