@@ -43,7 +43,7 @@ async function poll(deviceCode: string, as = client, waited = true) {
   return postForm(server, '/oauth/token', as, { grant_type: deviceCodeGrantType, device_code: deviceCode });
 }
 
-test('no cache stores the pages of a device, which have a code, a form token and a session cookie', async () => {
+test('no cache stores the pages of a device', async () => {
   const { body } = await postForm(server, '/oauth/device', client, { scope: 'read:posts' });
   for (const url of [
     `${server.baseUrl}/device`,
