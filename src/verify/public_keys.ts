@@ -1,0 +1,172 @@
+/**
+ * Signatures by the deployment's key: `ed25519`. `/meta` shows the public keys, also some that do not sign yet or any more.
+ * Keys from a URL or a function are kept for five minutes, and loaded again when none of them matches, at most once in 30
+ * seconds.
+ *
+ *   none → loading → kept → loading (old, or none matches) → kept
+ */
+
+import { type Bytes, concat, fromBase64 } from './bytes.ts';
+import { VerificationError } from './error.ts';
+import type { Signature } from './signature.ts';
+
+/** Public keys as `/meta` shows them: the whole document, its `public_keys`, or one key (`whpk_…`). */
+export type PublicKeyList =
+  | string
+  | readonly (string | { readonly key: string; readonly kid?: string })[]
+  | { readonly public_keys: readonly { readonly key: string; readonly kid?: string }[] };
+
+/** Keys, the URL of `/meta`, or a function that loads keys. */
+export type PublicKeys =
+  | PublicKeyList
+  | { readonly href: string }
+  | (() => PublicKeyList | Promise<PublicKeyList>);
+
+export interface KeyLimits {
+  /** Keys that were loaded longer ago are loaded again. */
+  freshMs: number;
+  /** The least time between the starts of two loads. */
+  pauseMs: number;
+  /** Keys that were loaded longer ago are not used, if they cannot be loaded again. */
+  keptMs: number;
+}
+
+const limits: KeyLimits = { freshMs: 300_000, pauseMs: 30_000, keptMs: 86_400_000 };
+const fetchTimeoutMs = 5_000;
+const responseBytesMax = 65_536;
+/** The most URLs whose keys are kept. */
+const urlsMax = 100;
+
+export interface KeyLoader {
+  /** Keys that are fresh, if they could be loaded. @throws VerificationError if there are none */
+  current(): Promise<readonly Bytes[]>;
+  /** Keys that are loaded now, unless the last load was just before. @throws VerificationError if there are none */
+  renewed(): Promise<readonly Bytes[]>;
+}
+
+const byUrl = new Map<string, KeyLoader>();
+const byFunction = new WeakMap<object, KeyLoader>();
+
+/** @throws VerificationError if none of the keys has signed the body */
+export async function checkPublicKeys(signature: Signature, body: Bytes, source: unknown): Promise<void> {
+  if (source === undefined || source === null) {
+    throw new VerificationError(
+      'no-public-keys',
+      'A delivery signed with ed25519 needs publicKeys: those of /meta.',
+    );
+  }
+  const loader = loaderOf(source);
+  const keys = await (loader?.current() ?? parseKeys(source));
+  if (await isSigned(signature, body, keys)) return;
+  const renewed = (await loader?.renewed()) ?? keys;
+  if (renewed !== keys && (await isSigned(signature, body, renewed))) return;
+  throw new VerificationError(
+    'unknown-key',
+    'No public key matches: they are of another server or were replaced, or the body was changed on its way.',
+  );
+}
+
+async function isSigned({ start, values }: Signature, body: Bytes, keys: readonly Bytes[]): Promise<boolean> {
+  const signed = concat(start, body);
+  const signatures = values.map(fromBase64).filter((bytes) => bytes?.length === 64) as Bytes[];
+  for (const bytes of keys) {
+    const key = await crypto.subtle.importKey('raw', bytes, 'Ed25519', false, ['verify']);
+    for (const each of signatures) if (await crypto.subtle.verify('Ed25519', key, each, signed)) return true;
+  }
+  return false;
+}
+
+/** Returns undefined if the source has the keys themselves. */
+function loaderOf(source: unknown): KeyLoader | undefined {
+  if (typeof source === 'function') {
+    const known = byFunction.get(source) ?? createKeyLoader(source as () => unknown);
+    byFunction.set(source, known);
+    return known;
+  }
+  const url = typeof source === 'string' ? source : (source as { href?: unknown }).href;
+  if (typeof url !== 'string' || !/^https?:/.test(url)) return undefined;
+  const known = byUrl.get(url) ?? createKeyLoader(() => fetchJson(url));
+  byUrl.delete(url);
+  byUrl.set(url, known);
+  for (const oldest of byUrl.keys()) if (byUrl.size > urlsMax) byUrl.delete(oldest);
+  return known;
+}
+
+export function createKeyLoader(
+  load: () => unknown,
+  { freshMs, pauseMs, keptMs }: KeyLimits = limits,
+): KeyLoader {
+  let keys: readonly Bytes[] | undefined;
+  let loadedAt = 0;
+  let triedAt = Number.NEGATIVE_INFINITY;
+  let failure: unknown;
+  let loading: Promise<void> | undefined;
+
+  async function run(): Promise<void> {
+    try {
+      keys = parseKeys(await load());
+      loadedAt = performance.now();
+    } catch (error) {
+      failure = error;
+    }
+    loading = undefined;
+  }
+
+  async function renewed(): Promise<readonly Bytes[]> {
+    if (loading === undefined && performance.now() - triedAt >= pauseMs) {
+      triedAt = performance.now();
+      loading = run();
+    }
+    await loading;
+    if (keys !== undefined && performance.now() - loadedAt < keptMs) return keys;
+    const { message } = failure as { message?: unknown };
+    throw new VerificationError('keys-unavailable', `The public keys could not be loaded: ${message}`, {
+      cause: failure,
+    });
+  }
+
+  return {
+    renewed,
+    async current() {
+      return keys !== undefined && performance.now() - loadedAt < freshMs ? keys : renewed();
+    },
+  };
+}
+
+/** @throws VerificationError if a key is malformed, or there are none */
+function parseKeys(source: unknown): readonly Bytes[] {
+  const listed = (source as { public_keys?: unknown }).public_keys ?? source;
+  const list = Array.isArray(listed) ? listed : [listed];
+  return list.map((each: { key?: unknown } | string) => {
+    const text = typeof each === 'string' ? each : each?.key;
+    const [, encoded] = /^whpk_([A-Za-z0-9+/]{43}=)$/.exec(String(text)) ?? [];
+    if (encoded === undefined) {
+      throw new VerificationError(
+        'malformed-public-key',
+        'A public key is whpk_ and the base64 of 32 bytes, as public_keys of /meta has it.',
+      );
+    }
+    return fromBase64(encoded) as Bytes;
+  });
+}
+
+async function fetchJson(url: string): Promise<unknown> {
+  if (!/^(https:|http:\/\/(localhost|127\.0\.0\.1|\[::1\])[:/])/.test(url)) {
+    throw new Error('the URL must begin with https://');
+  }
+  const response = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(fetchTimeoutMs) });
+  if (response.status !== 200) throw new Error(`status ${response.status}`);
+  const decoder = new TextDecoder();
+  let text = '';
+  let received = 0;
+  const reader = response.body?.getReader();
+  for (let part = await reader?.read(); part?.done === false; part = await reader?.read()) {
+    received += part.value.length;
+    if (received > responseBytesMax) {
+      void reader?.cancel();
+      throw new Error(`more than ${responseBytesMax} bytes`);
+    }
+    text += decoder.decode(part.value, { stream: true });
+  }
+  return JSON.parse(text);
+}
