@@ -45,6 +45,8 @@ const testFolders = [
   'interoperability',
   /** Code that tests share. */
   'support',
+  /** Cases for libraries in several languages. */
+  'vectors',
   /** The whole system: several servers, faults, the published package. */
   'whole',
 ];
