@@ -22,22 +22,18 @@ export type PublicKeys =
   | { readonly href: string }
   | (() => PublicKeyList | Promise<PublicKeyList>);
 
-export interface KeyLimits {
-  /** Keys that were loaded longer ago are loaded again. */
-  freshMs: number;
-  /** The least time between the starts of two loads. */
-  pauseMs: number;
-  /** Keys that were loaded longer ago are not used, if they cannot be loaded again. */
-  keptMs: number;
-}
-
-const limits: KeyLimits = { freshMs: 300_000, pauseMs: 30_000, keptMs: 86_400_000 };
+/** Keys that were loaded longer ago are loaded again. */
+const freshMs = 300_000;
+/** The least time between the starts of two loads. */
+const pauseMs = 30_000;
+/** Keys that were loaded longer ago are not used, also if they cannot be loaded again. */
+const keptMs = 86_400_000;
 const fetchTimeoutMs = 5_000;
 const responseBytesMax = 65_536;
 /** The most URLs whose keys are kept. */
 const urlsMax = 100;
 
-export interface KeyLoader {
+interface KeyLoader {
   /** Keys that are fresh, if they could be loaded. @throws VerificationError if there are none */
   current(): Promise<readonly Bytes[]>;
   /** Keys that are loaded now, unless the last load was just before. @throws VerificationError if there are none */
@@ -92,20 +88,17 @@ function loaderOf(source: unknown): KeyLoader | undefined {
   return known;
 }
 
-export function createKeyLoader(
-  load: () => unknown,
-  { freshMs, pauseMs, keptMs }: KeyLimits = limits,
-): KeyLoader {
+function createKeyLoader(load: () => unknown): KeyLoader {
   let keys: readonly Bytes[] | undefined;
   let loadedAt = 0;
-  let triedAt = Number.NEGATIVE_INFINITY;
+  let triedAt = 0;
   let failure: unknown;
   let loading: Promise<void> | undefined;
 
   async function run(): Promise<void> {
     try {
       keys = parseKeys(await load());
-      loadedAt = performance.now();
+      loadedAt = Date.now();
     } catch (error) {
       failure = error;
     }
@@ -113,12 +106,12 @@ export function createKeyLoader(
   }
 
   async function renewed(): Promise<readonly Bytes[]> {
-    if (loading === undefined && performance.now() - triedAt >= pauseMs) {
-      triedAt = performance.now();
+    if (loading === undefined && !isWithin(pauseMs, triedAt)) {
+      triedAt = Date.now();
       loading = run();
     }
     await loading;
-    if (keys !== undefined && performance.now() - loadedAt < keptMs) return keys;
+    if (keys !== undefined && isWithin(keptMs, loadedAt)) return keys;
     const { message } = failure as { message?: unknown };
     throw new VerificationError('keys-unavailable', `The public keys could not be loaded: ${message}`, {
       cause: failure,
@@ -127,10 +120,13 @@ export function createKeyLoader(
 
   return {
     renewed,
-    async current() {
-      return keys !== undefined && performance.now() - loadedAt < freshMs ? keys : renewed();
-    },
+    current: async () => (keys !== undefined && isWithin(freshMs, loadedAt) ? keys : renewed()),
   };
+}
+
+/** Whether a time is less than so many milliseconds away. It may be in the future, after the clock was set back. */
+function isWithin(ms: number, time: number): boolean {
+  return Math.abs(Date.now() - time) < ms;
 }
 
 /** @throws VerificationError if a key is malformed, or there are none */
@@ -151,7 +147,8 @@ function parseKeys(source: unknown): readonly Bytes[] {
 }
 
 async function fetchJson(url: string): Promise<unknown> {
-  if (!/^(https:|http:\/\/(localhost|127\.0\.0\.1|\[::1\])[:/])/.test(url)) {
+  const { protocol, hostname } = new URL(url);
+  if (protocol !== 'https:' && !['localhost', '127.0.0.1', '[::1]'].includes(hostname)) {
     throw new Error('the URL must begin with https://');
   }
   const response = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(fetchTimeoutMs) });
