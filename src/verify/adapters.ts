@@ -153,18 +153,19 @@ function parse(body: Bytes | string): unknown {
   return JSON.parse(typeof body === 'string' ? body : new TextDecoder().decode(body));
 }
 
+/** Reads a body to its end, so that the response arrives, but keeps none that is too large. */
 async function readAll(stream: AsyncIterable<unknown>): Promise<Bytes> {
-  let all: Bytes = new Uint8Array();
-  const chunks: Bytes[] = [];
+  let chunks: Bytes[] = [];
   let length = 0;
   for await (const chunk of stream) {
     length += (chunk as Bytes).length;
-    if (length > bodyBytesMax) {
-      throw new VerificationError('body-too-large', `The body has more than ${bodyBytesMax} bytes.`);
-    }
-    chunks.push(chunk as Bytes);
+    if (length > bodyBytesMax) chunks = [];
+    else chunks.push(chunk as Bytes);
   }
-  all = new Uint8Array(length);
+  if (length > bodyBytesMax) {
+    throw new VerificationError('body-too-large', `The body has more than ${bodyBytesMax} bytes.`);
+  }
+  const all = new Uint8Array(length);
   let at = 0;
   for (const chunk of chunks) {
     all.set(chunk, at);

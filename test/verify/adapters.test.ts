@@ -159,23 +159,21 @@ for (const [name, application] of Object.entries(frameworks)) {
       401,
       'too-old',
     ]);
-    const [status] = await send({ body: null });
-    assert.equal(status, name === 'express with express.raw' ? 500 : 401);
+    assert.equal((await send({ body: null }))[0], 401);
     assert.equal(handled.length, 0);
     assert.equal((await send({}))[0], 204);
     assert.equal((await send({}))[0], 204);
     assert.equal(handled.length, 1);
   });
-
-  test(`${name} responds with 413 to a body of more than a mebibyte`, {
-    skip: name === 'hono' ? 'the platform limits bodies' : false,
-  }, async (t) => {
-    const url = await listen(t, await application({ secret: makeSecret() }, once(memoryStore()), []));
-    // The connection may end before the body is sent.
-    const response = await fetch(url, { method: 'POST', body: 'x'.repeat(1_100_000) });
-    assert.equal(response.status, 413);
-  });
 }
+
+test('express responds with 413 to a body of more than a mebibyte', async (t) => {
+  const listener = await (frameworks.express as Application)({ secret: 'x' }, once(memoryStore()), []);
+  const url = await listen(t, listener);
+  const post = async (bytes: number) =>
+    (await fetch(url, { method: 'POST', body: 'x'.repeat(bytes) })).status;
+  assert.deepEqual([await post(1_048_577), await post(5_000_000), await post(1_048_576)], [413, 413, 401]);
+});
 
 test('a body that express.json has parsed is refused with words that say what to do', async (t) => {
   const secret = makeSecret();
