@@ -165,11 +165,5 @@ async function readAll(stream: AsyncIterable<unknown>): Promise<Bytes> {
   if (length > bodyBytesMax) {
     throw new VerificationError('body-too-large', `The body has more than ${bodyBytesMax} bytes.`);
   }
-  const all = new Uint8Array(length);
-  let at = 0;
-  for (const chunk of chunks) {
-    all.set(chunk, at);
-    at += chunk.length;
-  }
-  return all;
+  return new Uint8Array(await new Blob(chunks).arrayBuffer());
 }

@@ -1,13 +1,12 @@
-/** Texts and bytes, and comparison in constant time. */
+/** Texts and bytes. */
 
 import { VerificationError } from './error.ts';
 
 export type Bytes = Uint8Array<ArrayBuffer>;
 
 const howToGetTheBody =
-  'The signature covers the body as it was sent. Express: use expressVerifier or express.raw({ type: "*/*" }) on this ' +
-  'route, before express.json(). Fastify: use fastifyVerifier. Hono: use honoVerifier or c.req.arrayBuffer(). ' +
-  'Elsewhere, pass the text or the bytes of the request.';
+  'Pass the bytes of the request. Express: use expressVerifier or express.raw({ type: "*/*" }) on this route, before ' +
+  'express.json(). Fastify: use fastifyVerifier. Hono: use honoVerifier or c.req.arrayBuffer().';
 
 /** Returns the bytes of a body. @throws VerificationError if a parser has read it before */
 export function toBytes(body: unknown): Bytes {
@@ -16,9 +15,8 @@ export function toBytes(body: unknown): Bytes {
     return new Uint8Array(body.buffer as ArrayBuffer, body.byteOffset, body.byteLength);
   }
   // Not `instanceof`: the buffer may come from another realm.
-  if (Object.prototype.toString.call(body) === '[object ArrayBuffer]') {
+  if ((body as ArrayBuffer)?.[Symbol.toStringTag] === 'ArrayBuffer')
     return new Uint8Array(body as ArrayBuffer);
-  }
   if (body === undefined || body === null) {
     throw new VerificationError('no-body', `There is no body. ${howToGetTheBody}`);
   }
@@ -43,19 +41,8 @@ export function fromBase64(text: string): Bytes | undefined {
   }
 }
 
-export function toBase64(bytes: Bytes): string {
-  return btoa(String.fromCharCode(...bytes));
-}
-
-export function toHex(bytes: Bytes): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
-}
-
-/** Compares in a time that depends on the lengths only. */
-export function isEqual(one: string, other: string): boolean {
-  let difference = one.length ^ other.length;
-  for (let index = 0; index < one.length; index += 1) {
-    difference |= one.charCodeAt(index) ^ other.charCodeAt(index);
-  }
-  return difference === 0;
+/** Returns the bytes, or undefined if the text is not hexadecimal in lower case. */
+export function fromHex(text: string): Bytes | undefined {
+  if (!/^([0-9a-f]{2})+$/.test(text)) return undefined;
+  return Uint8Array.from(text.match(/../g) as string[], (digits) => Number.parseInt(digits, 16));
 }

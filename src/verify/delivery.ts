@@ -11,7 +11,7 @@ import {
 } from './headers.ts';
 import { checkPublicKeys, type PublicKeys } from './public_keys.ts';
 import { checkSecrets } from './secret.ts';
-import { readIdentifier, readNumber, readSignature, type SignatureFormat } from './signature.ts';
+import { readHeader, readSignature } from './signature.ts';
 
 export interface VerifyOptions {
   /** The headers of the request, in any shape: a `Headers`, an object, a list of pairs, or an AWS Lambda event. */
@@ -26,8 +26,6 @@ export interface VerifyOptions {
   publicKeys?: PublicKeys | undefined;
   /** How far the time of the signature may be from this machine's clock, in seconds. Default: 300. */
   tolerance?: number | undefined;
-  /** The subscription's `signature`, if only this one is acceptable. Default: the one that the delivery has. */
-  signature?: SignatureFormat | undefined;
   /** The names of the headers, if the operator has changed them: `headers` of `/meta`, or a preset. */
   headerNames?: HeaderPreset | Partial<HeaderNames> | undefined;
 }
@@ -53,23 +51,23 @@ export interface Delivery {
  */
 export async function verify(options: VerifyOptions): Promise<Delivery> {
   const { tolerance = 300, secret, secrets = [], publicKeys } = options;
-  if (!(tolerance >= 0 && tolerance < Number.POSITIVE_INFINITY)) {
+  if (!(Number.isFinite(tolerance) && tolerance >= 0)) {
     throw new TypeError('tolerance must be a number of seconds');
   }
   const names = namesOf(options.headerNames);
   const body = toBytes(options.body);
   const find = headerFinder(options.headers);
-  const signature = readSignature(find, names, options.signature, publicKeys != null);
+  const signature = readSignature(find, names, publicKeys != null);
   const { id, timestamp } = signature;
   if (timestamp !== null) checkAge(timestamp, tolerance);
   if (signature.format === 'ed25519') await checkPublicKeys(signature, body, publicKeys);
   else await checkSecrets(signature, body, secret === undefined ? secrets : [secret, ...secrets]);
   return {
     id,
-    kind: readIdentifier(find, names.event),
-    sequence: readNumber(find, names.sequence),
+    kind: readHeader(find, names.event),
+    sequence: Number(readHeader(find, names.sequence, /^\d{1,15}$/)),
     timestamp,
-    account: find(names.account) === undefined ? null : readIdentifier(find, names.account),
+    account: find(names.account) === undefined ? null : readHeader(find, names.account),
   };
 }
 
@@ -79,6 +77,6 @@ function checkAge(timestamp: number, tolerance: number): void {
   const [code, words] = age > 0 ? (['too-old', 'ago'] as const) : (['too-new', 'in the future'] as const);
   throw new VerificationError(
     code,
-    `The delivery was signed ${Math.round(Math.abs(age))} seconds ${words}, by this machine's clock; ${tolerance} are allowed.`,
+    `The delivery was signed ${Math.round(Math.abs(age))} seconds ${words}, by this machine's clock.`,
   );
 }

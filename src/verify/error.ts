@@ -34,17 +34,25 @@ const statuses = {
 
 export type VerificationErrorCode = keyof typeof statuses;
 
-/** The delivery is not verified. Messages contain no secret and no valid signature. */
-export class VerificationError extends Error {
-  override readonly name = 'VerificationError';
-  readonly code: VerificationErrorCode;
+/** An error with the status of the response. */
+export class StatusError<Code extends string> extends Error {
+  readonly code: Code;
   /** The HTTP status of the response. Express and Fastify use it for errors that reach them. */
   readonly status: number;
   readonly statusCode: number;
 
-  constructor(code: VerificationErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options);
+  constructor(code: Code, status: number, message: string, cause?: unknown) {
+    super(message, { cause });
     this.code = code;
-    this.status = this.statusCode = statuses[code];
+    this.status = this.statusCode = status;
+  }
+}
+
+/** The delivery is not verified. Messages contain no secret and no valid signature. */
+export class VerificationError extends StatusError<VerificationErrorCode> {
+  override readonly name = 'VerificationError';
+
+  constructor(code: VerificationErrorCode, message: string, cause?: unknown) {
+    super(code, statuses[code], message, cause);
   }
 }

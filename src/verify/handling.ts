@@ -7,29 +7,18 @@
  */
 
 import type { Delivery } from './delivery.ts';
+import { StatusError } from './error.ts';
 import type { DeliveryStore } from './stores.ts';
 
-const statuses = {
-  /** Another request handles the delivery, or an earlier one of the same order, at this moment. */
-  busy: 503,
-  /** A later delivery was handled before. */
-  'out-of-order': 409,
-} as const;
+/**
+ * `busy`: another request handles the delivery, or another one of the same order, at this moment. `out-of-order`: a later delivery
+ * was handled before.
+ */
+export type HandlingErrorCode = 'busy' | 'out-of-order';
 
-export type HandlingErrorCode = keyof typeof statuses;
-
-/** The delivery cannot be handled now. Respond with `status`; the server retries. */
-export class HandlingError extends Error {
+/** The delivery cannot be handled now. Respond with `status`: 503 for `busy`, 409 for `out-of-order`. The server retries. */
+export class HandlingError extends StatusError<HandlingErrorCode> {
   override readonly name = 'HandlingError';
-  readonly code: HandlingErrorCode;
-  readonly status: number;
-  readonly statusCode: number;
-
-  constructor(code: HandlingErrorCode, message: string) {
-    super(message);
-    this.code = code;
-    this.status = this.statusCode = statuses[code];
-  }
 }
 
 export interface HandlingOptions {
@@ -83,8 +72,9 @@ async function handle(
   const handled = await store.claim(key, position, token, leaseMs);
   if (handled !== null) {
     if (handled === position) return false;
-    if (handled > position) throw new HandlingError('out-of-order', 'A later delivery was handled before.');
-    throw new HandlingError('busy', 'A delivery is being handled at this moment.');
+    if (handled > position)
+      throw new HandlingError('out-of-order', 409, 'A later delivery was handled before.');
+    throw new HandlingError('busy', 503, 'A delivery is being handled at this moment.');
   }
   try {
     await handler();

@@ -7,6 +7,7 @@
  *   ed25519     webhook-signature: v1a,<base64>                             Ed25519 of "<id>.<t>.<body>"
  */
 
+import { type Bytes, concat, fromBase64, fromHex } from './bytes.ts';
 import { VerificationError } from './error.ts';
 import type { FindHeader, HeaderNames } from './headers.ts';
 
@@ -20,103 +21,82 @@ export interface Signature {
   timestamp: number | null;
   /** What is signed before the body. */
   start: string;
-  /** The values of the signature, at least one. Each is of another secret or key. */
-  values: string[];
+  /** The values of the signature. Each is of another secret or key. */
+  values: Bytes[];
 }
 
+/** The longest value of a header. The server's longest one has a few hundred characters. */
+const valueLengthMax = 4_096;
 /** The most values that are read. The server writes one for each live secret or key. */
 const valuesMax = 16;
 
 /** Visible ASCII without a comma, which would join two values. */
 const identifier = /^[!-+\--~]{1,255}$/;
+const seconds = /^\d{1,12}$/;
+const anything = /^/;
 
 /** @throws VerificationError if the header is missing or malformed */
-export function readIdentifier(find: FindHeader, name: string): string {
-  return checked(name, need(find, name), identifier);
-}
-
-/** @throws VerificationError if the header is missing or malformed */
-export function readNumber(find: FindHeader, name: string): number {
-  return Number(checked(name, need(find, name), /^\d{1,15}$/));
+export function readHeader(find: FindHeader, name: string, form: RegExp = identifier): string {
+  const value = find(name);
+  if (value === undefined) {
+    throw new VerificationError(
+      'missing-header',
+      `The request has no header ${name}. It is no delivery, or the operator has renamed the header (option headerNames).`,
+    );
+  }
+  if (value.length > valueLengthMax || !form.test(value)) throw malformed(name);
+  return value;
 }
 
 /**
- * @param wanted the only format to accept; any if undefined
- * @param hasKeys whether the subscriber has public keys, and so expects `ed25519` where a delivery has both forms of a value
+ * @param hasKeys whether the subscriber has public keys, and so expects `ed25519` where a delivery has values of both forms
  * @throws VerificationError if a header is missing or malformed
  */
-export function readSignature(
-  find: FindHeader,
-  names: HeaderNames,
-  wanted: SignatureFormat | undefined,
-  hasKeys: boolean,
-): Signature {
-  const isStandard =
-    wanted === undefined
-      ? find('webhook-signature') !== undefined
-      : wanted === 'standard' || wanted === 'ed25519';
-  const signature = isStandard ? readStandard(find, wanted, hasKeys) : readOwn(find, names);
-  if (wanted !== undefined && signature.format !== wanted) {
-    throw malformed(isStandard ? 'webhook-signature' : names.signature);
-  }
-  return signature;
+export function readSignature(find: FindHeader, names: HeaderNames, hasKeys: boolean): Signature {
+  return find('webhook-signature') === undefined ? readOwn(find, names) : readStandard(find, hasKeys);
 }
 
-function readStandard(find: FindHeader, wanted: SignatureFormat | undefined, hasKeys: boolean): Signature {
-  const id = readIdentifier(find, 'webhook-id');
-  const timestamp = checked('webhook-timestamp', need(find, 'webhook-timestamp'), /^\d{1,12}$/);
-  const given = need(find, 'webhook-signature').split(' ');
-  const valuesOf = (version: string) =>
-    given.filter((value) => value.startsWith(version)).map((value) => value.slice(version.length));
-  const [hashed, signed] = [valuesOf('v1,'), valuesOf('v1a,')];
-  const isSigned = wanted === 'ed25519' || (signed.length > 0 && (hasKeys || hashed.length === 0));
+function readStandard(find: FindHeader, hasKeys: boolean): Signature {
+  const id = readHeader(find, 'webhook-id');
+  const timestamp = readHeader(find, 'webhook-timestamp', seconds);
+  const parts = readHeader(find, 'webhook-signature', anything).split(' ');
+  const [hashed, signed] = [valuesOf(parts, 'v1,'), valuesOf(parts, 'v1a,')];
+  const isSigned = signed.length > 0 && (hasKeys || hashed.length === 0);
   return {
-    format: isSigned && wanted !== 'standard' ? 'ed25519' : 'standard',
+    format: isSigned ? 'ed25519' : 'standard',
     id,
     timestamp: Number(timestamp),
     start: `${id}.${timestamp}.`,
-    values: limited('webhook-signature', isSigned && wanted !== 'standard' ? signed : hashed),
+    values: decode('webhook-signature', isSigned ? signed : hashed, fromBase64),
   };
 }
 
 function readOwn(find: FindHeader, names: HeaderNames): Signature {
-  const given = need(find, names.signature);
-  const id = readIdentifier(find, names.delivery);
-  const [, hex] = /^sha256=([0-9a-f]{64})$/.exec(given) ?? [];
-  if (hex !== undefined) return { format: 'sha256', id, timestamp: null, start: '', values: [hex] };
-  const parts = given.split(',').map((part) => part.trim());
-  const valuesOf = (start: string) =>
-    parts.filter((part) => part.startsWith(start)).map((part) => part.slice(start.length));
-  const [timestamp = '', ...others] = valuesOf('t=');
-  if (others.length > 0) throw malformed(names.signature);
-  checked(names.signature, timestamp, /^\d{1,12}$/);
+  const parts = readHeader(find, names.signature, anything).split(/ *, */);
+  const id = readHeader(find, names.delivery);
+  const hashes = valuesOf(parts, 'sha256=');
+  const [timestamp = '', ...others] = valuesOf(parts, 't=');
+  const isTimed = hashes.length === 0;
+  if (isTimed ? !seconds.test(timestamp) || others.length > 0 : parts.length > 1) {
+    throw malformed(names.signature);
+  }
   return {
-    format: 'timestamp',
+    format: isTimed ? 'timestamp' : 'sha256',
     id,
-    timestamp: Number(timestamp),
-    start: `${timestamp}.`,
-    values: limited(names.signature, valuesOf('v1=')),
+    timestamp: isTimed ? Number(timestamp) : null,
+    start: isTimed ? `${timestamp}.` : '',
+    values: decode(names.signature, isTimed ? valuesOf(parts, 'v1=') : hashes, fromHex),
   };
 }
 
-function need(find: FindHeader, name: string): string {
-  const value = find(name);
-  if (value !== undefined) return value;
-  throw new VerificationError(
-    'missing-header',
-    `The request has no header ${name}. It is not a delivery, a proxy has removed the header, or the operator has named it ` +
-      'differently (option headerNames).',
-  );
+function valuesOf(parts: string[], start: string): string[] {
+  return parts.filter((part) => part.startsWith(start)).map((part) => part.slice(start.length));
 }
 
-function checked(name: string, value: string, form: RegExp): string {
-  if (!form.test(value)) throw malformed(name);
-  return value;
-}
-
-function limited(name: string, values: string[]): string[] {
+/** Leaves out values of another form, because others may match. */
+function decode(name: string, values: string[], decodeOne: (value: string) => Bytes | undefined): Bytes[] {
   if (values.length === 0 || values.length > valuesMax) throw malformed(name);
-  return values;
+  return values.map(decodeOne).filter((value) => value !== undefined);
 }
 
 function malformed(name: string): VerificationError {
@@ -124,4 +104,18 @@ function malformed(name: string): VerificationError {
     'malformed-header',
     `The header ${name} does not have the form of a delivery's.`,
   );
+}
+
+/** Whether one of the keys has signed the body. Web Crypto compares in constant time. */
+export async function isSigned(
+  { start, values }: Signature,
+  body: Bytes,
+  algorithm: 'HMAC' | 'Ed25519',
+  keys: readonly CryptoKey[],
+): Promise<boolean> {
+  const signed = concat(start, body);
+  for (const key of keys) {
+    for (const value of values) if (await crypto.subtle.verify(algorithm, key, value, signed)) return true;
+  }
+  return false;
 }

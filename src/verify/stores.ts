@@ -62,87 +62,77 @@ export interface PostgresConnectionLike {
  * A store in PostgreSQL. With the connection of your open transaction, the delivery is recorded if the transaction commits.
  *
  *   create table nuncio_handled (
- *     key text primary key, position bigint not null, token text, until timestamptz, changed_at timestamptz not null
+ *     key text primary key, position bigint not null, token text, until timestamptz not null
  *   )
  */
 export function postgresStore(connection: PostgresConnectionLike, options?: TableOptions): DeliveryStore {
-  const table = tableOf(options);
   const now = 'clock_timestamp()';
-  return {
-    async claim(key, position, token, leaseMs) {
-      const claimed = await connection.query(
-        `insert into ${table} as handled (key, position, token, until, changed_at)
-         values ($1, 0, $3, ${now} + $4 * interval '1 millisecond', ${now})
-         on conflict (key) do update
-         set token = excluded.token, until = excluded.until, changed_at = excluded.changed_at
-         where handled.position < $2::bigint and (handled.token is null or handled.until <= ${now})
-         returning 1`,
-        [key, position, token, leaseMs],
-      );
-      if (claimed.rows.length > 0) return null;
-      const { rows } = await connection.query(`select position from ${table} where key = $1`, [key]);
-      return positionOf(rows[0]);
-    },
-    async complete(key, position, token) {
-      const text = `update ${table} set position = $2, token = null, changed_at = ${now} where key = $1 and token = $3`;
-      await connection.query(text, [key, position, token]);
-    },
-    async release(key, token) {
-      await connection.query(`update ${table} set token = null where key = $1 and token = $2`, [key, token]);
-    },
-  };
+  return sqlStore(options, now, `${now} + ? * interval '1 millisecond'`, async (text, values) => {
+    let count = 0;
+    const { rows } = await connection.query(
+      text.replaceAll('?', () => {
+        count += 1;
+        return `$${count}`;
+      }),
+      values,
+    );
+    return rows;
+  });
 }
+
+type Value = string | number;
 
 /** A `DatabaseSync` of `node:sqlite`, a database of `better-sqlite3`, or any object with this method. */
 export interface SqliteDatabaseLike {
-  prepare(text: string): {
-    get(...values: (string | number)[]): unknown;
-    run(...values: (string | number)[]): unknown;
-  };
+  prepare(text: string): { all(...values: Value[]): unknown[] };
 }
 
 /**
  * A store in SQLite 3.35 or later.
  *
  *   create table nuncio_handled (
- *     key text primary key, position integer not null, token text, until integer, changed_at integer not null
+ *     key text primary key, position integer not null, token text, until integer not null
  *   )
  */
 export function sqliteStore(database: SqliteDatabaseLike, options?: TableOptions): DeliveryStore {
-  const table = tableOf(options);
-  return {
-    async claim(key, position, token, leaseMs) {
-      const now = Date.now();
-      const claimed = database
-        .prepare(
-          `insert into ${table} as handled (key, position, token, until, changed_at) values (?, 0, ?, ?, ?)
-           on conflict (key) do update
-           set token = excluded.token, until = excluded.until, changed_at = excluded.changed_at
-           where handled.position < ? and (handled.token is null or handled.until <= ?)
-           returning 1 as claimed`,
-        )
-        .get(key, token, now + leaseMs, now, position, now);
-      if (claimed !== undefined) return null;
-      return positionOf(database.prepare(`select position from ${table} where key = ?`).get(key));
-    },
-    async complete(key, position, token) {
-      database
-        .prepare(`update ${table} set position = ?, token = null, changed_at = ? where key = ? and token = ?`)
-        .run(position, Date.now(), key, token);
-    },
-    async release(key, token) {
-      database.prepare(`update ${table} set token = null where key = ? and token = ?`).run(key, token);
-    },
-  };
+  const now = "cast((julianday('now') - 2440587.5) * 86400000 as integer)";
+  return sqlStore(options, now, `${now} + ?`, async (text, values) => database.prepare(text).all(...values));
 }
 
-/** A row that was deleted since was not handled. PostgreSQL drivers return `bigint` as text. */
-function positionOf(row: unknown): number {
-  return Number((row as { position: unknown } | undefined)?.position ?? 0);
-}
-
-function tableOf({ table = 'nuncio_handled' }: TableOptions = {}): string {
+/**
+ * @param now the time in SQL
+ * @param later the time after a number of milliseconds, which is its parameter
+ * @param run runs a statement with a `?` for each value, and returns its rows
+ */
+function sqlStore(
+  { table = 'nuncio_handled' }: TableOptions = {},
+  now: string,
+  later: string,
+  run: (text: string, values: Value[]) => Promise<unknown[]>,
+): DeliveryStore {
   if (!/^\w{1,50}(\.\w{1,50})?$/.test(table))
     throw new TypeError('table must be a name, or a schema and a name');
-  return table;
+  return {
+    async claim(key, position, token, leaseMs) {
+      const claimed = await run(
+        `insert into ${table} as handled (key, position, token, until)
+         values (?, 0, ?, ${later})
+         on conflict (key) do update set token = excluded.token, until = excluded.until
+         where handled.position < ? and (handled.token is null or handled.until <= ${now})
+         returning 1`,
+        [key, token, leaseMs, position],
+      );
+      if (claimed.length > 0) return null;
+      const [row] = await run(`select position from ${table} where key = ?`, [key]);
+      // A row that was deleted since was not handled. Drivers of PostgreSQL return a `bigint` as text.
+      return Number((row as { position: unknown } | undefined)?.position ?? 0);
+    },
+    async complete(key, position, token) {
+      const text = `update ${table} set position = ?, token = null where key = ? and token = ? returning 1`;
+      await run(text, [position, key, token]);
+    },
+    async release(key, token) {
+      await run(`update ${table} set token = null where key = ? and token = ? returning 1`, [key, token]);
+    },
+  };
 }

@@ -30,7 +30,6 @@ export {
 } from './handling.ts';
 export type { DeliveryHeaders, HeaderNames, HeaderPreset } from './headers.ts';
 export type { PublicKeyList, PublicKeys } from './public_keys.ts';
-export type { SignatureFormat } from './signature.ts';
 export {
   type DeliveryStore,
   type MemoryStoreOptions,

@@ -9,7 +9,6 @@ import {
   fromLambda,
   fromRequest,
   type PublicKeyList,
-  type SignatureFormat,
   type VerificationError,
   verify,
 } from '../../src/verify/verify.ts';
@@ -31,7 +30,7 @@ interface Case {
   secret: string;
 }
 
-async function deliver(signature: SignatureFormat, format = 'json'): Promise<Case> {
+async function deliver(signature: (typeof formats)[number], format = 'json'): Promise<Case> {
   const subscriber = await startSubscriber({ after });
   const app = await createApp(server);
   const { secret } = await subscribe(app, { url: subscriber.url, signature, format });
@@ -49,7 +48,7 @@ for (const signature of formats) {
     for (const format of ['json', 'cloudevents']) {
       const { app, received, secret } = await deliver(signature, format);
       const { headers, body } = received;
-      const delivery = await verify({ headers, body, ...keys(secret), signature });
+      const delivery = await verify({ headers, body, ...keys(secret) });
       assert.deepEqual(delivery, {
         id: headers['nuncio-delivery'] ?? headers['webhook-id'],
         kind: 'push',
@@ -59,12 +58,6 @@ for (const signature of formats) {
       });
       assert.equal(delivery.timestamp === null, signature === 'sha256');
       if (delivery.timestamp !== null) assert.ok(Math.abs(delivery.timestamp - received.at / 1_000) < 60);
-      for (const other of formats.filter((each) => each !== signature)) {
-        const options = { headers, body, secret, publicKeys, signature: other };
-        await assert.rejects(verify(options), (error: VerificationError) =>
-          ['missing-header', 'malformed-header'].includes(error.code),
-        );
-      }
     }
   });
 
