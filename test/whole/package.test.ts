@@ -56,6 +56,7 @@ test('the package contains what runs, and no tests', () => {
     'nuncio.config.js',
     'outbox/outbox.js',
     'protect/protect.js',
+    'verify/verify.js',
     'web/pages.css',
   ];
   for (const name of code) assert.ok(has(`dist/${name}`), name);
@@ -103,6 +104,9 @@ test('the package’s types compile alone in a strict TypeScript project', async
      const outbox = sqliteOutbox({ database });
      export const id: string = outbox.append(database, { kind: 'a.b', account: { external_id: 'c' }, body: {} });
      createRelay({ store: outbox, publisher }).start();
+     import { type Delivery, once, sqliteStore, verify } from 'nuncio/verify';
+     const delivery: Promise<Delivery> = verify({ headers: new Headers(), body: '', secret: 'whsec_a' });
+     export const isNew: Promise<boolean> = delivery.then((one) => once(sqliteStore(database))(one, ({ kind }) => kind));
      // @ts-expect-error: an option that there is none of
      createProtector({ issuer: 'http://localhost:3000', url: 'http://localhost:4100', audience: 'http://localhost:4100', ofline: true });`,
   );
