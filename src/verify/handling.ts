@@ -80,7 +80,7 @@ async function handle(
     await handler();
   } catch (error) {
     // If this fails too, such as in a transaction that is aborted, the claim expires.
-    await Promise.resolve(store.release(key, token)).catch(() => {});
+    await store.release(key, token).catch(() => {});
     throw error;
   }
   await store.complete(key, position, token);

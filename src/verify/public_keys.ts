@@ -101,10 +101,9 @@ function createKeyLoader(load: () => unknown): KeyLoader {
     }
     await loading;
     if (keys !== undefined && isWithin(keptMs, loadedAt)) return keys;
-    const { message } = failure as { message?: unknown };
     throw new VerificationError(
       'keys-unavailable',
-      `The public keys could not be loaded: ${message}`,
+      `The public keys could not be loaded: ${failure}`,
       failure,
     );
   }

@@ -66,9 +66,12 @@ function rewritten(body: Bytes): string[] {
   if (body.length > examinedBytesMax) return [];
   const text = new TextDecoder().decode(body);
   try {
-    const value: unknown = JSON.parse(text);
-    const spaced = JSON.stringify(value, null, 1).replace(/,\n */g, ', ').replace(/\n */g, '');
-    return [JSON.stringify(value), spaced, text.trim()];
+    const compact = JSON.stringify(JSON.parse(text));
+    // Not by an indent, whose output grows with the product of depth and length.
+    const spaced = compact.replace(/"(?:[^"\\]+|\\.)*"|[,:]/g, (token) =>
+      token.length > 1 ? token : `${token} `,
+    );
+    return [compact, spaced, text.trim()];
   } catch {
     return [];
   }

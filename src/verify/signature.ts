@@ -72,7 +72,9 @@ function readStandard(find: FindHeader, hasKeys: boolean): Signature {
 }
 
 function readOwn(find: FindHeader, names: HeaderNames): Signature {
-  const parts = readHeader(find, names.signature, anything).split(/ *, */);
+  const parts = readHeader(find, names.signature, anything)
+    .split(',')
+    .map((part) => part.trim());
   const id = readHeader(find, names.delivery);
   const hashes = valuesOf(parts, 'sha256=');
   const [timestamp = '', ...others] = valuesOf(parts, 't=');

@@ -147,6 +147,22 @@ test('headers that are missing, long, repeated or no object have a code', async 
   assert.equal((await verify(change(Object.fromEntries(names)) as VerifyOptions)).id, id);
 });
 
+test('a body of deep or long JSON takes no more than its size', async () => {
+  const deep = '['.repeat(5_000) + '1,'.repeat(140_000) + '1' + ']'.repeat(5_000);
+  const text = `"${'\\"'.repeat(140_000)}"`;
+  const spaces = ' '.repeat(290_000);
+  for (const body of [deep, '['.repeat(290_000), text, spaces, `${spaces}x`, `"${'a'.repeat(290_000)}`]) {
+    const { code } = await failure({ ...signed('{}'), body });
+    assert.equal(code, 'no-matching-secret');
+  }
+  const { headers } = signed('{}');
+  const signature = ' '.repeat(4_096);
+  assert.equal(
+    (await failure({ headers: { ...headers, 'Nuncio-Signature': signature }, body: '', secret })).code,
+    'malformed-header',
+  );
+});
+
 test('any headers and body are refused with an error of verify', async () => {
   const text = fc.oneof(
     fc.string({ unit: 'binary' }),

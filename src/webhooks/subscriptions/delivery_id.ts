@@ -9,6 +9,9 @@
  *
  * After a failover the database may give the same sequence to another delivery. From then on the lane's deliveries belong to
  * a new epoch (src/database/epoch.ts), whose tag makes their ids different. The tag of the first epoch is 0.
+ *
+ * Subscribers rely on this form: `inOrder` of `nuncio/verify` reads the sequence from the last group, and keeps one order for each
+ * value of the others (src/verify/handling.ts).
  */
 
 import { randomBytes } from 'node:crypto';
