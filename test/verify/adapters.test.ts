@@ -69,6 +69,7 @@ const frameworks: Record<string, Application> = {
   },
   async hono(options, handle, handled) {
     const app = new Hono();
+    app.onError((_error, c) => c.text('failed', 500));
     app.post('/hooks', honoVerifier(options), async (c) => {
       const body = await c.req.json();
       await handle(deliveryOf(c), ({ kind }) => handled.push({ kind, body }));

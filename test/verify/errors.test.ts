@@ -148,7 +148,7 @@ test('headers that are missing, long, repeated or no object have a code', async 
 });
 
 test('a body of deep or long JSON takes no more than its size', async () => {
-  const deep = '['.repeat(5_000) + '1,'.repeat(140_000) + '1' + ']'.repeat(5_000);
+  const deep = `${'['.repeat(5_000)}${'1,'.repeat(140_000)}1${']'.repeat(5_000)}`;
   const text = `"${'\\"'.repeat(140_000)}"`;
   const spaces = ' '.repeat(290_000);
   for (const body of [deep, '['.repeat(290_000), text, spaces, `${spaces}x`, `"${'a'.repeat(290_000)}`]) {
