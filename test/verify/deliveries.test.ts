@@ -184,6 +184,11 @@ test('a new key is found by loading the keys again, at most once in 30 seconds',
   const subscriber = await startSubscriber({ after });
   await subscribe(app, { url: subscriber.url, signature: 'ed25519' });
   await rotateDeliveryKey(server.db, testSecret, 0);
+  // Without the ten minutes before a new key signs, it may sign before /meta has it.
+  await until(
+    async () => ((await (await fetch(publicKeys)).json()) as { public_keys: object[] }).public_keys.length,
+    (count) => count === 2,
+  );
   const last = await until(
     async () => {
       const before = subscriber.received.length;
