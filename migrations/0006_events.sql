@@ -57,8 +57,9 @@ begin
   return low;
 end $$;
 
--- Events without deliveries: one narrow row per transaction and account, which fan-out deletes. Fan-out reads all rows rather
--- than a range of ids, so gaps in the ids and the order of commits cannot make it miss a row.
+-- Events without deliveries: one narrow row per transaction and account, which fan-out deletes. Fan-out finds new rows by the
+-- transactions that its last snapshot did not see, so neither gaps in the ids nor the order of commits can make it miss a row, and
+-- rows that are dead but not vacuumed yet cost it nothing.
 create table outbox (
   id bigint generated always as identity,
   day date not null,
@@ -66,16 +67,21 @@ create table outbox (
   -- Restricts the events to these lanes. Null for all lanes that may read them.
   lanes bigint[],
   -- Accounts take turns. The turn is the account of the events or, for events without an account, the first of their lanes.
-  -- Fan-out visits the turns in order, starting above zero, and takes the oldest rows of each.
   turn uuid not null default '00000000-0000-0000-0000-000000000001' check (turn > '00000000-0000-0000-0000-000000000000'),
   -- Number of events. Long arrays of positions are stored out of line, and need not be read to count them.
   size integer not null generated always as (cardinality(positions)) stored,
+  -- The transaction that added the row.
+  added_by xid8 not null default pg_current_xact_id(),
+  -- An event for very many lanes is fanned out in slices. The first event of the row has deliveries in the lanes up to this one.
+  through_lane bigint not null default 0,
   primary key (turn, id)
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
   -- Fan-out vacuums the table many times a minute. Each truncation would lock out all other sessions.
   vacuum_truncate = off
 );
+
+create index outbox_added_by on outbox (added_by);
 
 -- A row lives for milliseconds. Compressing up to a thousand positions would take longer than writing the row.
 alter table outbox alter column positions set storage external;
@@ -89,6 +95,16 @@ create table parked_events (
   lanes bigint[],
   reason text not null,
   parked_at timestamptz not null default now()
+);
+
+-- Deliveries that fan-out set aside because another session had locked the row of their lane. They keep their order.
+--   locked → set aside → (the lock is released) → delivery
+create table deferred_deliveries (
+  lane bigint not null,
+  -- The event.
+  position bigint not null,
+  day date not null,
+  primary key (lane, position)
 );
 
 -- Ids that publishers chose. Publishing the same id twice results in one event.

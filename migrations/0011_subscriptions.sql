@@ -42,11 +42,11 @@ create table subscriptions (
   check (owner = 'user' or client_id is not null)
 );
 
-create index subscriptions_of_account on subscriptions (account_id) where state <> 'ended';
+create index subscriptions_of_account on subscriptions (account_id, lane) where state <> 'ended';
 create index subscriptions_of_grant on subscriptions (grant_id) where state <> 'ended';
 create index subscriptions_of_client on subscriptions (client_id, id) where state <> 'ended';
 -- A client has few subscriptions of its own, but may have thousands for its users.
-create index subscriptions_of_client_itself on subscriptions (client_id) where owner = 'client' and state <> 'ended';
+create index subscriptions_of_client_itself on subscriptions (client_id, lane) where owner = 'client' and state <> 'ended';
 
 -- Everything that determines the requests of a subscription, by revision. Only the trigger below writes this table.
 create table subscription_revisions (

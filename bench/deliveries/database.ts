@@ -16,7 +16,7 @@ import { loadPlatform } from '../../src/platform.ts';
 import { fanOut, kindArrays, type LaneAddition } from '../../src/webhooks/fan_out/fan_out.ts';
 import { markDue } from '../../src/webhooks/fan_out/mark_due.ts';
 import { passLimits } from '../../src/webhooks/fan_out/outbox_selection.ts';
-import { Rotation } from '../../src/webhooks/fan_out/rotation.ts';
+import { Turns } from '../../src/webhooks/fan_out/turns.ts';
 import { writeOutcomes } from '../../src/webhooks/lanes/outcome_store.ts';
 import { createSubscribers, databaseWork, eventBody, openBench, percentile } from './support.ts';
 
@@ -59,10 +59,19 @@ export async function measureDatabase([eventsText = '20000', ...sizeTexts]: stri
         }
         const published = meter.lap();
         const additions: LaneAddition[] = [];
-        const rotation = new Rotation(new Date().toISOString().slice(0, 10));
-        for (let isDrained = false; !isDrained; ) {
-          const pass = await fanOut(engine, kinds, rotation.range(passLimits));
-          isDrained = rotation.advance(pass) === 'none';
+        const turns = new Turns(new Date().toISOString().slice(0, 10));
+        const heavy = {
+          resting: [],
+          entitled: [],
+          heavyShare: passLimits.deliveries,
+          skipsFrom: passLimits.deliveries,
+        };
+        for (;;) {
+          await turns.update(engine);
+          const range = turns.range({ limits: passLimits, heavy, isApart: () => false });
+          if (range === undefined) break;
+          const pass = await fanOut(engine, kinds, range);
+          turns.advance(pass);
           // Only in the first round: the node then knows that it holds the lanes.
           if (round === 0) await markDue(engine, pass.additions, node);
           additions.push(...pass.additions);

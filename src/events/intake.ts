@@ -60,7 +60,7 @@ export interface IntakeOptions {
 
 export class Intake {
   readonly #options: IntakeOptions;
-  readonly #vacuum = new QueueVacuum('inbox');
+  readonly #vacuum: QueueVacuum;
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
   /** Ends the current wait. */
@@ -83,6 +83,7 @@ export class Intake {
   /** @param options its `notifications` must not be started yet */
   constructor(options: IntakeOptions) {
     this.#options = options;
+    this.#vacuum = new QueueVacuum(options.db, 'inbox');
     options.notifications.listen('inbox', {
       onHints: (hints) => {
         this.wake();
@@ -125,7 +126,7 @@ export class Intake {
         if (await isWaiting(db)) isDrained = !(await this.#pass());
         else this.#aliveAt = performance.now();
         await this.#updateLimit();
-        await this.#vacuum.run(db, isDrained);
+        this.#vacuum.start(isDrained);
       } catch (error) {
         if (this.#stop.signal.aborted) return;
         onError(error as Error);

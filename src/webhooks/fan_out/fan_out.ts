@@ -3,7 +3,7 @@
  * (outbox_selection.ts), finds every subscription whose owner may read them now, numbers the deliveries in each lane without
  * gaps, and inserts them. A second statement makes the lanes due that no node leases (mark_due.ts). One node at a time fans
  * out. A lane keeps each account's events in order; in a lane with events of many accounts, the accounts take turns.
- * Writes `deliveries` and `lanes.next_sequence`, and deletes from `outbox`.
+ * Writes `deliveries`, `deferred_deliveries` and `lanes.next_sequence`, and deletes from `outbox`.
  *
  *   committed → outbox → (one statement) → deliveries → lanes due → handed to the worker, or read by it
  *
@@ -19,12 +19,18 @@ import { LeaseLostError } from '../../database/lease.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import {
-  accountRowsMax,
+  foundText,
+  parseAccounts,
+  parseSnapshot,
+  type Snapshot,
+  type WaitingAccount,
+} from './outbox_changes.ts';
+import {
   actingApps,
   chooseFromOutbox,
   heavyDeliveriesMin,
-  mayVisitMore,
   type PassRange,
+  type Slice,
 } from './outbox_selection.ts';
 
 /** What a pass added to one lane: the deliveries `first` … `first + events.length - 1`. */
@@ -44,23 +50,42 @@ export interface HeavyAccount {
   deliveries: number;
 }
 
+/** What a pass found at an account. */
+export interface VisitedAccount {
+  account: string;
+  /** The last outbox row of which all events are taken; null for none. */
+  through: number | null;
+  /** Whether the account has rows left. */
+  hasMore: boolean;
+  /** The UTC day of its oldest events, if it is not that of the pass. */
+  otherDay: string | null;
+}
+
 export interface FanOutPass {
+  /** The UTC day of the events. */
+  day: string;
   additions: LaneAddition[];
   /** Positions of the processed events, including those without subscribers. */
   events: number[];
   /** Outbox rows that the pass took events from. */
   rows: number;
-  /** The last account that the pass visited. The next pass starts after it. */
-  last: string;
-  /** Whether no account comes after that one. */
-  isEnd: boolean;
-  /** Whether a visited account may have more events of the same day. */
-  hasMore: boolean;
+  visited: VisitedAccount[];
   /** Heavy accounts that the pass took events of, and those that it skipped. */
   heavy: HeavyAccount[];
   skipped: HeavyAccount[];
-  /** Other UTC days of which visited accounts have older events first. */
-  otherDays: string[];
+  /** Deliveries that were set aside because their lane is locked. */
+  deferred: number;
+  /** Without `visits`: all accounts with new rows, and the snapshot that sees these rows. */
+  found: { accounts: WaitingAccount[]; snapshot: Snapshot } | null;
+}
+
+export interface FanOutOptions {
+  /** Selects a row while this node is the leader (database/lease.ts). */
+  held?: RawBuilder<unknown>;
+  /** Sets deliveries aside if another session has locked their lane, in place of waiting for it. */
+  skipsLocked?: boolean;
+  /** The pass takes this part of one event. */
+  slice?: Slice | null;
 }
 
 /** The catalogue in the form that the statements take. */
@@ -85,14 +110,15 @@ export function kindArrays(catalogue: Catalogue, appSubscriptions: AppSubscripti
 
 interface PassRow {
   is_leader: boolean;
-  other_days: string | null;
-  last: string;
-  is_end: boolean;
-  has_more: boolean;
-  skipped: string | null;
-  heavy: string | null;
+  /** Accounts, each with the day of its oldest events, whether it was skipped, and what one of its events may become. */
+  walk: string | null;
+  /** Accounts that events were taken of, each with the last row of which all are taken, and whether there are more. */
+  taken: string | null;
   rows: number;
   events: string | null;
+  deferred: number;
+  found: string | null;
+  snapshot: string | null;
   /** One entry per lane. */
   lanes: string | null;
   firsts: string | null;
@@ -103,16 +129,20 @@ interface PassRow {
 /**
  * Runs one pass. It is one statement and thus one transaction, so locks are never held while this process is busy.
  * `markDue` then decides who sends.
- * @param held selects a row while this node is the leader (database/lease.ts)
- * @throws LeaseLostError if it is not; then nothing changes
+ * @throws LeaseLostError if this node is not the leader; then nothing changes
  */
 export async function fanOut(
   db: Database,
   kinds: KindArrays,
   range: PassRange,
-  held: RawBuilder<unknown> = sql`select`,
+  { held = sql`select`, skipsLocked = false, slice = null }: FanOutOptions = {},
 ): Promise<FanOutPass> {
-  const { day, limits } = range;
+  const { day, visits } = range;
+  const isInSlice = (lane: RawBuilder<unknown>) =>
+    slice === null
+      ? sql`true`
+      : sql`${lane} > ${slice.after}::bigint and ${lane} <= coalesce(${slice.upTo}::bigint, 9223372036854775807)`;
+  const isFinished = slice === null || slice.upTo === null;
   const { rows } = await sql<PassRow>`
     with recursive catalogue as materialized (
       select name, case when object is not null then array['read:' || object] end as scopes,
@@ -121,7 +151,7 @@ export async function fanOut(
         as given (name, object, patterns)
     ),
     leadership as materialized (${held}),
-    ${chooseFromOutbox(range, sql`exists (select from leadership)`)},
+    ${chooseFromOutbox(range, sql`exists (select from leadership)`, slice)},
     pair as materialized (
       select account_id, kind, array_agg(position) as positions, array_agg(created_at) as times
       from events
@@ -140,6 +170,7 @@ export async function fanOut(
           select s.lane, s.created_at, s.created_position
           from subscriptions s
           where s.account_id = pair.account_id and s.state <> 'ended' and s.kinds && catalogue.patterns
+            and ${isInSlice(sql`s.lane`)}
             and (s.owner = 'user' or exists (
               select from grants g
               where g.id = s.grant_id and g.withdrawn_at is null
@@ -153,6 +184,7 @@ export async function fanOut(
           cross join lateral (
             select lane, created_at, created_position from subscriptions
             where client_id = app.client_id and owner = 'client' and state <> 'ended' and kinds && catalogue.patterns
+              and ${isInSlice(sql`lane`)}
             offset 0
           ) as s
           where exists (
@@ -175,42 +207,34 @@ export async function fanOut(
       cross join lateral (
         select lane from subscriptions where lane = target.lane and state <> 'ended' offset 0
       ) as s
+      where ${isInSlice(sql`target.lane`)}
     ),
     grouped as materialized (
       select lane, count(*) as count, array_agg(position order by position) as positions from matched group by lane
     ),
+    ${skipsLocked ? setAsideLocked(day) : sql`unlocked as (select * from grouped)`},
     head as (
-      update lanes set next_sequence = lanes.next_sequence + grouped.count
-      from grouped where lanes.id = grouped.lane
-      returning lanes.id as lane, lanes.next_sequence - grouped.count as first, grouped.positions, grouped.count
+      update lanes set next_sequence = lanes.next_sequence + unlocked.count
+      from unlocked where lanes.id = unlocked.lane
+      returning lanes.id as lane, lanes.next_sequence - unlocked.count as first, unlocked.positions, unlocked.count
     ),
     added as (
       insert into deliveries (day, lane, sequence, event)
       select ${day}::date, lane, generate_series(first, first + count - 1), unnest(positions)
       from head
     ),
-    -- By row position: a join could read the whole outbox.
-    taken as (
-      delete from outbox where ctid = any(array(select place from chosen where take = size))
-    ),
-    shortened as (
-      update outbox set positions = positions[1 + (
-        (select jsonb_object_agg(id, take) from chosen where take < size) ->> id::text
-      )::int:]
-      where ctid = any(array(select place from chosen where take < size))
-    )
+    ${isFinished ? takeEvents : advanceSlice(slice)}
     select exists (select from leadership) as is_leader,
-      (select string_agg(distinct day::text, ',') from walk where day <> ${day}::date and not is_skipped) as other_days,
-      (select turn from walk order by number desc limit 1) as last,
-      (select ${mayVisitMore(limits)} from walk order by number desc limit 1) as is_end,
-      exists (
-        select from chosen group by turn having sum(take) >= max(share) or count(*) >= ${accountRowsMax}::int
-      ) as has_more,
-      (select string_agg(turn || ' ' || candidates, ',') from walk where is_skipped) as skipped,
-      (select string_agg(turn || ' ' || candidates, ',') from walk
-        where candidates >= ${sql.lit(heavyDeliveriesMin)} and not is_skipped) as heavy,
+      (select string_agg(concat_ws(' ', turn, coalesce(day::text, '-'), is_skipped, candidates), ',' order by number)
+        from walk where turn is not null) as walk,
+      (select string_agg(concat_ws(' ', turn, through, has_more), ',') from (
+        select turn, coalesce(max(id) filter (where take = size), 0) as through, bool_or(has_more) as has_more
+        from chosen group by turn
+      ) as each) as taken,
       (select count(*) from chosen)::int as rows,
       (select string_agg(array_to_string(positions, ','), ',') from chosen) as events,
+      ${skipsLocked ? sql`(select count(*)::int from deferred)` : sql`0`} as deferred,
+      ${visits === null ? sql`${foundText} as found, pg_current_snapshot()::text as snapshot` : sql`null as found, null as snapshot`},
       array_to_string(array_agg(lane), ',') as lanes, array_to_string(array_agg(first), ',') as firsts,
       string_agg(array_to_string(positions, ','), ';') as positions
     from head`.execute(db);
@@ -219,34 +243,89 @@ export async function fanOut(
   return toPass(row, day);
 }
 
+/** Common table expressions that remove what the pass has taken from the outbox. */
+const takeEvents = sql`
+    -- By row position: a join could read the whole outbox.
+    taken as (
+      delete from outbox where ctid = any(array(select place from chosen where take = size))
+    ),
+    shortened as (
+      update outbox set through_lane = 0, positions = positions[1 + (
+        (select jsonb_object_agg(id, take) from chosen where take < size) ->> id::text
+      )::int:]
+      where ctid = any(array(select place from chosen where take < size))
+    )`;
+
+/** The event has further lanes. */
+function advanceSlice(slice: Slice) {
+  return sql`
+    advanced as (
+      update outbox set through_lane = ${slice.upTo}::bigint where ctid = any(array(select place from chosen))
+    )`;
+}
+
+/**
+ * Common table expressions: `unlocked` (what is added to lanes that no other session has locked), and `deferred`, which sets the
+ * rest aside. A lane with deliveries that were set aside earlier gets the new ones after them.
+ */
+function setAsideLocked(day: string) {
+  return sql`
+    unlocked as materialized (
+      select grouped.lane, grouped.count, grouped.positions from grouped
+      cross join lateral (select from lanes where id = grouped.lane for no key update skip locked) as free
+      where not exists (select from deferred_deliveries d where d.lane = grouped.lane offset 0)
+    ),
+    deferred as (
+      insert into deferred_deliveries (lane, position, day)
+      select lane, unnest(positions), ${day}::date from grouped where lane not in (select lane from unlocked)
+      returning 1
+    )`;
+}
+
 function toPass(row: PassRow, day: string): FanOutPass {
-  const first = row.firsts?.split(',');
-  const positions = row.positions?.split(';');
-  const additions = (row.lanes?.split(',') ?? []).map(
-    (lane, index): LaneAddition => ({
-      lane: Number(lane),
-      owner: null,
-      first: Number(first?.[index]),
-      day,
-      events: positions?.[index]?.split(',').map(Number) ?? [],
+  const walked = (row.walk?.split(',') ?? []).map((each) => {
+    const [account = '', ownDay, isSkipped, deliveries] = each.split(' ');
+    return {
+      account,
+      day: ownDay === '-' ? null : ownDay,
+      isSkipped: isSkipped === 't',
+      deliveries: Number(deliveries),
+    };
+  });
+  const taken = new Map(
+    row.taken?.split(',').map((each) => {
+      const [account = '', through, hasMore] = each.split(' ');
+      return [account, { through: Number(through) || null, hasMore: hasMore === 't' }];
     }),
   );
   return {
-    additions,
+    day,
+    additions: toAdditions(row, day),
     events: row.events?.split(',').map(Number) ?? [],
     rows: row.rows,
-    last: row.last,
-    isEnd: row.is_end,
-    hasMore: row.has_more,
-    heavy: readHeavy(row.heavy),
-    skipped: readHeavy(row.skipped),
-    otherDays: row.other_days?.split(',') ?? [],
+    visited: walked.map(({ account, day: own, isSkipped }) => ({
+      account,
+      ...(taken.get(account) ?? { through: null, hasMore: own !== null }),
+      otherDay: own !== null && own !== day && !isSkipped ? (own as string) : null,
+    })),
+    heavy: walked.filter(({ isSkipped, deliveries }) => !isSkipped && deliveries >= heavyDeliveriesMin),
+    skipped: walked.filter(({ isSkipped }) => isSkipped),
+    deferred: row.deferred,
+    found:
+      row.snapshot === null
+        ? null
+        : { accounts: parseAccounts(row.found), snapshot: parseSnapshot(row.snapshot) },
   };
 }
 
-function readHeavy(text: string | null): HeavyAccount[] {
-  return (text?.split(',') ?? []).map((pair) => {
-    const [account = '', deliveries] = pair.split(' ');
-    return { account, deliveries: Number(deliveries) };
-  });
+function toAdditions({ lanes, firsts, positions }: PassRow, day: string): LaneAddition[] {
+  const first = firsts?.split(',');
+  const eventsOf = positions?.split(';');
+  return (lanes?.split(',') ?? []).map((lane, index) => ({
+    lane: Number(lane),
+    owner: null,
+    first: Number(first?.[index]),
+    day,
+    events: eventsOf?.[index]?.split(',').map(Number) ?? [],
+  }));
 }

@@ -5,40 +5,64 @@
 import { sql } from 'kysely';
 import { bigintArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
-import type { LaneAddition } from './fan_out.ts';
+
+/** Deliveries were added to this lane. */
+export interface GrownLane {
+  lane: number;
+  /** The node that leases the lane; null for none. */
+  owner: string | null;
+}
 
 /**
  * Decides who sends the new deliveries. They are committed by now. So this statement sees every lane that a node releases as idle
  * (see `releaseLanes`). Writes the owners into the additions.
  * @param node leases the lanes that no node leases; null to leave them to other nodes
+ * @returns lanes that another session has locked; nothing is known of them
  */
-export async function markDue(db: Database, additions: LaneAddition[], node: string | null): Promise<void> {
-  if (additions.length === 0) return;
+export async function markDue<T extends GrownLane>(
+  db: Database,
+  additions: readonly T[],
+  node: string | null,
+): Promise<T[]> {
+  if (additions.length === 0) return [];
   const lanes = bigintArray(additions.map(({ lane }) => lane));
-  // Returns only lanes that another node leases; usually none.
-  const { rows } = await sql<{ lane: string; owner: string | null }>`
+  // Returns only lanes that another node leases or another session has locked; usually none.
+  const { rows } = await sql<{ lane: string; owner: string | null; is_locked: boolean }>`
     with known as materialized (
       select given.lane, progress.owner from unnest(${lanes}::bigint[]) as given (lane)
       cross join lateral (select owner from lane_progress where lane = given.lane offset 0) as progress
+    ),
+    unlocked as materialized (
+      select known.lane from known
+      cross join lateral (
+        select from lane_progress where lane = known.lane and owner is null for no key update skip locked
+      ) as row
+      where known.owner is null
     ),
     free as (
       update lane_progress set
         owner = case when paused_until > now() then null else ${node}::bigint end,
         due_at = case when paused_until > now() then paused_until
           when ${node}::bigint is null then least(due_at, now()) end
-      from known
-      where known.owner is null and lane_progress.lane = known.lane and lane_progress.owner is null
+      from unlocked
+      where lane_progress.lane = unlocked.lane and lane_progress.owner is null
       returning lane_progress.lane, lane_progress.owner
     )
-    select lane, owner from known where owner <> ${node}::bigint or (${node}::bigint is null and owner is not null)
+    select lane, owner, false as is_locked from known
+    where owner <> ${node}::bigint or (${node}::bigint is null and owner is not null)
     union all
-    select lane, owner from free where owner is null
+    select lane, owner, false from free where owner is null
     union all
-    -- A node leased the lane between the two reads.
-    select lane, null from known where owner is null and lane not in (select lane from free)`.execute(db);
-  const owners = new Map(rows.map(({ lane, owner }) => [Number(lane), owner]));
+    -- Locked, or leased by a node between the two reads.
+    select lane, null, true from known where owner is null and lane not in (select lane from free)`.execute(
+    db,
+  );
+  const found = new Map(rows.map((row) => [Number(row.lane), row]));
+  const locked: T[] = [];
   for (const addition of additions) {
-    const owner = owners.get(addition.lane);
-    addition.owner = owner === undefined ? node : owner;
+    const row = found.get(addition.lane);
+    addition.owner = row === undefined ? node : row.owner;
+    if (row?.is_locked) locked.push(addition);
   }
+  return locked;
 }

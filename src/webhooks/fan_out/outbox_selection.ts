@@ -1,15 +1,16 @@
 /**
- * Selects what a fan-out pass takes from the outbox. Accounts take turns: a pass visits them in order of their ids, starts after
- * the last account of the previous pass, and takes the oldest events of each. Before any matching, the number of subscriptions
- * that could get an event bounds the pass. These are the subscriptions of the event's account, and of the apps that act for it.
- * Each account gets an equal share of the pass and at least one event. A pass skips heavy accounts that rest (heavy_accounts.ts),
- * and further ones once the share of heavy accounts is used.
+ * Selects what a fan-out pass takes from the outbox. The pass visits accounts in the order of their turns (turns.ts) and takes the
+ * oldest events of each. Before any matching, the number of subscriptions that could get an event bounds the pass. These are the
+ * subscriptions of the event's account, and of the apps that act for it. Each account gets an equal share of the pass and at least
+ * one event. A pass skips heavy accounts that rest (heavy_accounts.ts), and further ones once the share of heavy accounts is used.
+ * It skips accounts whose events are fanned out in slices (slices.ts).
  *
- *   start after the last account → visit accounts until a limit is reached → share per account → outbox rows and positions
+ *   visit accounts until a limit is reached → share per account → outbox rows and positions
  */
 
 import { type RawBuilder, sql } from 'kysely';
-import { textArray } from '../../database/arrays.ts';
+import { bigintArray, textArray } from '../../database/arrays.ts';
+import { findNew, type Snapshot } from './outbox_changes.ts';
 
 /** Limits of one pass. */
 export interface PassLimits {
@@ -24,10 +25,10 @@ export interface PassLimits {
 export const passLimits: PassLimits = { accounts: 1_000, events: 2_000, deliveries: 5_000 };
 /** An account is heavy if one of its events may become this many deliveries. */
 export const heavyDeliveriesMin = 32;
+/** If one event may become this many deliveries, it is fanned out in slices. */
+export const sliceDeliveriesMin = passLimits.deliveries + 1;
 /** Maximum outbox rows of one account in a pass. */
 export const accountRowsMax = 500;
-/** Sorts before every account id. */
-export const beforeFirstTurn = '00000000-0000-0000-0000-000000000000';
 
 /**
  * Selects the apps that act for an account; none if no app has subscriptions of its own. For use in `from`, with the column
@@ -43,12 +44,21 @@ export function actingApps(account: RawBuilder<unknown>, condition: RawBuilder<u
   )`;
 }
 
-/** Where a pass starts, and what it may take. */
+/** An account to visit. */
+export interface Visit {
+  account: string;
+  /** Its waiting rows have higher ids. */
+  after: number;
+}
+
+/** What a pass may take. */
 export interface PassRange {
   /** The pass takes events of this UTC day. A known day avoids look-ups in every day's partition. */
   day: string;
-  /** The pass starts after this account. */
-  after: string;
+  /** The accounts to visit, in order; null for those with rows that the snapshot did not see. */
+  visits: readonly Visit[] | null;
+  /** With `visits`, the pass takes only rows that the snapshot sees. So it cannot overtake an earlier row of an account. */
+  snapshot: Snapshot;
   /** Accounts that the pass skips. */
   resting: readonly string[];
   /** Heavy accounts whose turn it is. They are not skipped. */
@@ -60,43 +70,80 @@ export interface PassRange {
   limits: PassLimits;
 }
 
+/** A part of the lanes that one event is for. */
+export interface Slice {
+  /** The outbox row. */
+  id: number;
+  /** The event has deliveries in the lanes up to this one. */
+  after: number;
+  /** The slice ends with this lane; null for all further lanes. */
+  upTo: number | null;
+}
+
 /** Maximum subscriptions that a pass counts, as a multiple of the deliveries that it may make. */
 const countedFactor = 4;
 
-/** Whether the pass may visit another account after the one in the row of `walk`. */
-export function mayVisitMore({ accounts, deliveries }: PassLimits) {
-  return sql`(walk.number < ${accounts}::int and walk.total < ${deliveries}::int
-    and walk.counted < ${deliveries * countedFactor}::int)`;
+/** Common table expression `visit`: one row with the accounts and their places as arrays. */
+function visitAll({ visits, snapshot }: PassRange): RawBuilder<unknown> {
+  if (visits !== null) {
+    return sql`
+      visit as materialized (
+        select ${textArray(visits.map(({ account }) => account))}::text[]::uuid[] as accounts,
+          ${bigintArray(visits.map(({ after }) => after))}::bigint[] as afters
+      )`;
+  }
+  return sql`
+    ${findNew(snapshot)},
+    visit as materialized (
+      select array_agg(account order by after) as accounts, array_agg(after order by after) as afters from found
+    )`;
 }
 
 /**
  * Common table expressions: `walk` (the visited accounts, including those that are skipped), `taking` (accounts that get a turn,
  * with their share in events) and `chosen` (outbox rows: `take` of their `size` events, with the `positions` of those).
  * @param condition without which nothing is chosen
+ * @param slice of the first event of the only account
  */
 export function chooseFromOutbox(
-  { day, after, resting, entitled, heavyShare, skipsFrom, limits }: PassRange,
+  range: PassRange,
   condition: RawBuilder<unknown> = sql`true`,
+  slice: Slice | null = null,
 ) {
-  const candidatesMax = limits.deliveries + 1;
+  const { day, visits, snapshot, resting, entitled, heavyShare, skipsFrom, limits } = range;
+  const { accounts, deliveries } = limits;
+  const isVisible =
+    visits === null ? sql`true` : sql`pg_visible_in_snapshot(added_by, ${snapshot.text}::pg_snapshot)`;
+  const isForSlices = slice === null ? sql`candidate.count >= ${sql.lit(sliceDeliveriesMin)}` : sql`false`;
+  // Rows that are fanned out in slices are left to them.
+  const isMeant =
+    slice === null ? sql`through_lane = 0` : sql`id = ${slice.id} and through_lane = ${slice.after}`;
   return sql`
+    ${visitAll(range)},
     walk as (
-      select ${after}::uuid as turn, null::date as day, false as is_skipped, 0 as candidates, 0 as number,
+      select null::uuid as turn, null::bigint as after, null::date as day, false as is_skipped, 0 as candidates, 0 as number,
         0 as total, 0 as counted
       union all
-      select next.turn, next.day, skip.is_skipped, candidate.count, walk.number + 1,
+      select next.turn, next.after, next.day, skip.is_skipped, candidate.count, walk.number + 1,
         walk.total + case when skip.is_skipped then 0 else candidate.count end, walk.counted + candidate.count
       from walk
+      cross join visit
       cross join lateral (
-        select turn, day, lanes, turn = any(${textArray(resting)}::text[]::uuid[]) as rests,
-          turn = any(${textArray(entitled)}::text[]::uuid[]) as is_entitled from outbox
-        where turn > walk.turn order by turn, id limit 1
+        select place.turn, place.after, first.day, first.lanes, coalesce(first.through_lane, 0) as through_lane,
+          place.turn = any(${textArray(resting)}::text[]::uuid[]) as rests,
+          place.turn = any(${textArray(entitled)}::text[]::uuid[]) as is_entitled
+        from (select visit.accounts[walk.number + 1] as turn, visit.afters[walk.number + 1] as after offset 0) as place
+        left join lateral (
+          select day, lanes, through_lane from outbox
+          where turn = place.turn and id > place.after and ${isVisible} order by id limit 1
+        ) as first on true
       ) as next
       cross join lateral (
-        select case when next.day = ${day}::date and not next.rests then greatest(coalesce(cardinality(next.lanes), 0), (
+        select case when next.day = ${day}::date and not next.rests then greatest(
+          case when next.through_lane > 0 then ${sql.lit(sliceDeliveriesMin)} end, cardinality(next.lanes), (
           select count(*) from (
             select from subscriptions s where s.account_id = next.turn and s.state <> 'ended'
-            limit ${candidatesMax}::int
+            limit ${sql.lit(sliceDeliveriesMin)}
           ) as few
         ) + (
           select count(*) from (
@@ -105,23 +152,24 @@ export function chooseFromOutbox(
               select from subscriptions s
               where s.client_id = app.client_id and s.owner = 'client' and s.state <> 'ended' offset 0
             ) as own
-            limit ${candidatesMax}::int
+            limit ${sql.lit(sliceDeliveriesMin)}
           ) as few
         ))::int else 0 end as count
         -- Computed once, although it is used twice.
         offset 0
       ) as candidate
       cross join lateral (
-        select next.rests or (
+        select next.rests or ${isForSlices} or (
           candidate.count >= ${sql.lit(heavyDeliveriesMin)} and walk.total >= ${skipsFrom}::float8 and not next.is_entitled
         ) as is_skipped
       ) as skip
-      where ${mayVisitMore(limits)}
+      where walk.number < cardinality(visit.accounts) and walk.number < ${accounts}::int
+        and walk.total < ${deliveries}::int and walk.counted < ${deliveries * countedFactor}::int
     ),
     taking as materialized (
-      select turn, greatest(1, least(
+      select turn, after, greatest(1, least(
         ${limits.events}::int / count(*) over (),
-        ${limits.deliveries}::int / count(*) over () / greatest(candidates, 1),
+        ${deliveries}::int / count(*) over () / greatest(candidates, 1),
         case when candidates >= ${sql.lit(heavyDeliveriesMin)}
           then ${heavyShare}::int / count(*) filter (where candidates >= ${sql.lit(heavyDeliveriesMin)}) over () / candidates
         end
@@ -129,15 +177,22 @@ export function chooseFromOutbox(
       from walk where day = ${day}::date and not is_skipped and ${condition}
     ),
     chosen as materialized (
-      select taking.turn, taking.share, o.place, o.id, o.lanes, o.size, o.take, o.positions[1:o.take] as positions
+      select taking.turn, o.place, o.id, o.lanes, o.size, o.take, o.positions[1:o.take] as positions, o.has_more
       from taking
       cross join lateral (
-        select place, id, positions, lanes, size, least(size, taking.share - before) as take
+        select place, id, positions, lanes, size, least(size, taking.share - before) as take,
+          -- Rows of another day, or rows that the share does not cover.
+          rows_read = least(taking.share, ${sql.lit(accountRowsMax)}) or not all_due or total > taking.share as has_more,
+          before, is_due
         from (
-          select each.*, sum(size) over earlier - size as before, bool_and(day = ${day}::date) over earlier as is_due
+          select each.*, sum(size) over earlier - size as before,
+            bool_and(day = ${day}::date and ${isMeant}) over earlier as is_due,
+            bool_and(day = ${day}::date and ${isMeant}) over () as all_due, sum(size) over () as total,
+            count(*) over () as rows_read
           from (
-            select ctid as place, id, day, positions, lanes, size from outbox
-            where turn = taking.turn order by id limit least(taking.share, ${accountRowsMax}::int)
+            select ctid as place, id, day, positions, lanes, size, through_lane from outbox
+            where turn = taking.turn and id > taking.after and ${isVisible}
+            order by id limit least(taking.share, ${sql.lit(accountRowsMax)})
           ) as each
           window earlier as (order by id rows unbounded preceding)
         ) as summed

@@ -8,7 +8,8 @@
 
 import { type RawBuilder, sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
-import type { PassRange } from './outbox_selection.ts';
+import type { Snapshot } from './outbox_changes.ts';
+import type { Visit } from './outbox_selection.ts';
 
 /** Maximum length of a stored reason in characters. */
 const reasonCharactersMax = 500;
@@ -18,6 +19,7 @@ export interface NextEvent {
   turn: string;
   /** Id of the outbox row. */
   id: string;
+  day: string;
   position: string;
 }
 
@@ -31,16 +33,17 @@ export interface ParkedEvent {
   parkedAt: Date;
 }
 
-/** @returns undefined if the next account's oldest event is of another day */
+/** Finds the oldest event of an account among those that a snapshot sees. @returns undefined if there is none */
 export async function findNextEvent(
   db: Database,
-  { day, after }: Pick<PassRange, 'day' | 'after'>,
+  { account, after }: Visit,
+  snapshot: Snapshot,
 ): Promise<NextEvent | undefined> {
   const { rows } = await sql<NextEvent>`
-    select turn, id, position from (
-      select turn, id, day, positions[1] as position from outbox where turn > ${after}::uuid order by turn, id limit 1
-    ) as next
-    where day = ${day}::date`.execute(db);
+    select turn, id, day::text, positions[1] as position from outbox
+    where turn = ${account}::uuid and id > ${after}::bigint
+      and pg_visible_in_snapshot(added_by, ${snapshot.text}::pg_snapshot)
+    order by id limit 1`.execute(db);
   return rows[0];
 }
 
@@ -65,7 +68,7 @@ export async function parkEvent(
       delete from outbox where ctid = any(array(select place from waiting where size = 1))
     ),
     shortened as (
-      update outbox set positions = positions[2:] where ctid = any(array(select place from waiting where size > 1))
+      update outbox set through_lane = 0, positions = positions[2:] where ctid = any(array(select place from waiting where size > 1))
     )
     insert into parked_events (position, day, turn, lanes, reason)
     select position, day, turn, lanes, ${reason.slice(0, reasonCharactersMax)} from waiting

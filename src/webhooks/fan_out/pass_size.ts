@@ -1,15 +1,16 @@
 /**
- * The size of a fan-out pass. A pass that the database cannot finish is cut to an eighth, down to a single event of a single
- * account. Eight successful passes cover what the larger pass was about to take. Then the size grows again.
+ * The size of a fan-out pass. A pass that the database refuses is cut to an eighth, down to a single account, which is then handled
+ * apart from the others (suspects.ts). Eight successful passes cover what the larger pass was about to take. Then the size grows
+ * again.
  *
- *   full → (failed) → an eighth → … → one event → (failed) → parked
+ *   full → (failed) → an eighth → … → one account → (failed) → that account apart, full
  *   eight successful passes → eight times as large
  */
 
 import { type PassLimits, passLimits } from './outbox_selection.ts';
 
 const cutFactor = 8;
-/** How often a pass is cut until it has a single event. */
+/** How often a pass is cut until it has a single account. */
 const cutsMax = 4;
 
 export class PassSize {
@@ -29,17 +30,12 @@ export class PassSize {
     return this.#cuts === 0;
   }
 
-  /** Whether a pass takes a single event. */
-  get isSingle(): boolean {
-    return this.#cuts === cutsMax;
-  }
-
   cut(): void {
     this.#cuts = Math.min(cutsMax, this.#cuts + 1);
     this.#good = 0;
   }
 
-  /** The outbox is empty. */
+  /** The account whose events failed is known, or the outbox is empty. */
   reset(): void {
     this.#cuts = 0;
   }
@@ -56,17 +52,29 @@ export class PassSize {
 }
 
 /**
- * SQLSTATEs that a smaller pass may avoid: cancelled by a timeout (57014), out of memory (53200), program limit
- * exceeded (class 54), data exception (class 22), and lock not available (55P03).
+ * SQLSTATEs that say nothing about the content of a pass: the connection (08), a rolled back transaction (40), resources other than
+ * memory (53), a shutdown (57P), a server that only reads (25006), missing rights, tables or databases (28, 3D, 42).
  */
-const tooLargeCodes = /^(57014|53200|54\w{3}|22\w{3}|55P03)$/;
+const unrelatedCodes = /^(08\w{3}|40\w{3}|53(?!200)\w{3}|57P\w{2}|25006|28\w{3}|3D\w{3}|42\w{3})$/;
+const sqlstate = /^[0-9A-Z]{5}$/;
 
+/** Whether another session held a lock for too long. */
 export function isLocked(error: unknown): boolean {
-  return (error as { code?: unknown } | null)?.code === '55P03';
+  return codeOf(error) === '55P03';
 }
 
-/** Whether a pass failed because of its content. Otherwise the database was unavailable. */
-export function isPassTooLarge(error: unknown): boolean {
+/** Whether the database cancelled the statement because it took too long. */
+export function isTimeout(error: unknown): boolean {
+  return codeOf(error) === '57014';
+}
+
+/** Whether a pass may have failed because of its content. Otherwise the database was unavailable. */
+export function isOfContent(error: unknown): boolean {
+  const code = codeOf(error);
+  return code !== undefined && sqlstate.test(code) && !unrelatedCodes.test(code);
+}
+
+function codeOf(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null)?.code;
-  return typeof code === 'string' && tooLargeCodes.test(code);
+  return typeof code === 'string' ? code : undefined;
 }

@@ -2,13 +2,13 @@
 
 import { sql } from 'kysely';
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+import { bigintArray, textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
+import type { Visit } from '../fan_out/outbox_selection.ts';
 import type { AttemptError } from '../sending/attempt_error.ts';
 
 /** Upper bounds in seconds, up to the end of a retry schedule. */
 const lagBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60, 300, 3_600, 86_400];
-/** Maximum accounts with waiting events that are checked for the oldest event. */
-const accountsMax = 1_000;
 /** Parked events are counted up to this number. */
 const parkedMax = 10_000;
 /** Maximum subscriptions that are named, those with the most attempts in flight. */
@@ -20,6 +20,8 @@ export interface WorkerStatus {
   waiting: number;
   /** Bytes of the bodies of waiting deliveries and of those in flight; each body counts once. */
   waitingBytes: number;
+  /** Accounts with events that fan-out has not processed, the longest waiting ones; undefined if another node fans out. */
+  accounts: Visit[] | undefined;
   /** Attempts in flight of each subscription that has any. */
   busy: () => { subscription: string; inFlight: number }[];
 }
@@ -65,7 +67,7 @@ export function createWorkerMetrics(
     help: 'Lanes whose lease this node lost to another node.',
     registers,
   });
-  addBacklogAge(registers, db);
+  addBacklogAge(registers, db, status);
   addParkedEvents(registers, db);
   addWorkerStatus(registers, status);
   addEngineUse(registers);
@@ -95,7 +97,7 @@ function attemptCounter(registers: Registry[]): (result: string) => void {
   return (result) => ended.set(result, (ended.get(result) ?? 0) + 1);
 }
 
-function addBacklogAge(registers: Registry[], db: Database): void {
+function addBacklogAge(registers: Registry[], db: Database, status: () => WorkerStatus): void {
   new Gauge({
     name: 'nuncio_delivery_backlog_age_seconds',
     help: 'Age of the oldest event without deliveries, and of the due lane that has waited longest for a lease.',
@@ -104,19 +106,18 @@ function addBacklogAge(registers: Registry[], db: Database): void {
     async collect() {
       // Left out if the database cannot be read: the other metrics matter most during an outage.
       this.reset();
+      const { accounts } = status();
       const { rows } = await sql<{ outbox: number; lanes: number }>`
-        with recursive next as (
-          (select turn, day, positions[1] as position, 1 as number from outbox order by turn, id limit 1)
-          union all
-          select each.turn, each.day, each.position, next.number + 1
-          from next
-          cross join lateral (
-            select turn, day, positions[1] as position from outbox where turn > next.turn order by turn, id limit 1
-          ) as each
-          where next.number < ${accountsMax}::int
-        )
         select coalesce((
-            select extract(epoch from now() - min(e.created_at)) from next
+            select extract(epoch from now() - min(e.created_at))
+            from unnest(
+              ${textArray((accounts ?? []).map(({ account }) => account))}::text[]::uuid[],
+              ${bigintArray((accounts ?? []).map(({ after }) => after))}::bigint[]
+            ) as place (turn, after)
+            cross join lateral (
+              select day, positions[1] as position from outbox
+              where turn = place.turn and id > place.after order by id limit 1
+            ) as next
             cross join lateral (
               select created_at from events where day = next.day and position = next.position offset 0
             ) as e
@@ -127,7 +128,7 @@ function addBacklogAge(registers: Registry[], db: Database): void {
         .execute(db)
         .catch(() => ({ rows: [] }));
       if (rows[0] === undefined) return;
-      this.set({ of: 'outbox' }, rows[0].outbox);
+      if (accounts !== undefined) this.set({ of: 'outbox' }, rows[0].outbox);
       this.set({ of: 'lanes' }, rows[0].lanes);
     },
   });

@@ -150,6 +150,7 @@ export class Worker {
       },
       onBegin: () => this.#loader.beginPass(),
       onPass: (additions, events) => this.#loader.takePass(additions, events),
+      onGrown: (lanes) => void this.#loader.load(lanes),
     });
   }
 
@@ -211,6 +212,7 @@ export class Worker {
       lanes: this.#lanes.size,
       waiting: this.#lanes.memory.waiting,
       waitingBytes: this.#lanes.memory.bytes,
+      accounts: this.#fanOut.waiting,
       busy: () =>
         [...this.#lanes.all()]
           .filter(({ inFlight }) => inFlight > 0)

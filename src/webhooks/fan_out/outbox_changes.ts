@@ -1,0 +1,104 @@
+/**
+ * Finds the accounts with new rows in the outbox: rows that a snapshot of the database sees and an earlier one did not. Ids are
+ * assigned before the commit, so they do not tell. Snapshots do: what an earlier one did not see was added by a transaction that
+ * ran then, or that began later.
+ */
+
+import { type RawBuilder, sql } from 'kysely';
+import { textArray } from '../../database/arrays.ts';
+import type { Database } from '../../database/database.ts';
+
+/** What a statement saw: PostgreSQL's `pg_snapshot`, as text. */
+export interface Snapshot {
+  text: string;
+  /** Transactions from this one on had not begun, or not taken an id. */
+  end: string;
+  /** Earlier transactions that still ran. */
+  running: string[];
+}
+
+/** An account with rows in the outbox. */
+export interface WaitingAccount {
+  account: string;
+  /** Its rows have higher ids. */
+  after: number;
+  /** The UTC day of the first of them; null if it is not known. */
+  day: string | null;
+}
+
+/** Before the first reading. Every row is new to it. */
+export const nothingSeen: Snapshot = { text: '1:1:', end: '1', running: [] };
+
+export function parseSnapshot(text: string): Snapshot {
+  const [, end = '1', running = ''] = text.split(':');
+  return { text, end, running: running === '' ? [] : running.split(',') };
+}
+
+export async function readSnapshot(db: Database): Promise<Snapshot> {
+  const { rows } = await sql<{ text: string }>`select pg_current_snapshot()::text as text`.execute(db);
+  return parseSnapshot((rows[0] as { text: string }).text);
+}
+
+/**
+ * Common table expression `found`: accounts with rows that the snapshot did not see (`account`, `after`, `day`).
+ */
+export function findNew({ end, running }: Snapshot): RawBuilder<unknown> {
+  return sql`
+    found as materialized (
+      select turn as account, min(id) - 1 as after, (array_agg(day order by id))[1] as day
+      from (
+        select turn, id, day from outbox where added_by >= ${end}::text::xid8
+        union all
+        select turn, id, day from outbox
+        where added_by = any(${textArray(running)}::text[]::xid8[]) and added_by < ${end}::text::xid8
+      ) as each
+      group by turn
+    )`;
+}
+
+/** The rows of `found` as text, for `parseAccounts`. Null for none. */
+export const foundText = sql`(select string_agg(account || ' ' || after || ' ' || day, ',' order by after) from found)`;
+
+export function parseAccounts(text: string | null): WaitingAccount[] {
+  if (text === null) return [];
+  return text.split(',').map((each) => {
+    const [account = '', after, day = null] = each.split(' ');
+    return { account, after: Number(after), day };
+  });
+}
+
+/** @returns a snapshot, and the accounts of the rows that it sees and `since` does not */
+export async function findChanges(
+  db: Database,
+  since: Snapshot,
+): Promise<{ snapshot: Snapshot; accounts: WaitingAccount[] }> {
+  const { rows } = await sql<{ snapshot: string; found: string | null }>`
+    with ${findNew(since)}
+    select pg_current_snapshot()::text as snapshot, ${foundText} as found`.execute(db);
+  const { snapshot, found } = rows[0] as (typeof rows)[number];
+  return { snapshot: parseSnapshot(snapshot), accounts: parseAccounts(found) };
+}
+
+/**
+ * Reads accounts with rows in the outbox, in the order of their ids.
+ * @param after the account that the list continues after; the empty string for the beginning
+ */
+export async function scanOutbox(db: Database, after: string, max: number): Promise<WaitingAccount[]> {
+  const { rows } = await sql<{ account: string; after: string; day: string }>`
+    with recursive each as (
+      (
+        select turn, id, day, 1 as number from outbox
+        where turn > coalesce(nullif(${after}, ''), '00000000-0000-0000-0000-000000000000')::uuid
+        order by turn, id limit 1
+      )
+      union all
+      select next.turn, next.id, next.day, each.number + 1
+      from each
+      cross join lateral (
+        select turn, id, day from outbox where turn > each.turn order by turn, id limit 1
+      ) as next
+      where each.number < ${max}::int
+    )
+    select turn as account, id - 1 as after, day::text from each`.execute(db);
+  return rows.map((row) => ({ ...row, after: Number(row.after) }));
+}
