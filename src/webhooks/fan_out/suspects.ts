@@ -1,7 +1,7 @@
 /**
  * Accounts whose events fan-out could not process. Each is handled apart from the others, one event at a time and after a pause
  * that grows, so that it costs the others little. An event that the database refuses is parked. An event that only takes too long
- * is tried again for some minutes first, because that can be the database's fault.
+ * is tried again for half a minute first, because that can be the database's fault.
  *
  *   a pass of this account alone failed → suspect → (event refused) → event parked → …
  *                                                 → (eight events succeeded, or no events left) → like the others
@@ -10,8 +10,8 @@
 /** Milliseconds until the next attempt: the first pause, doubled after each failure. */
 const pauseMs = 500;
 const pauseMsMax = 60_000;
-/** Failures of the same account because of time, in a row, after which its event is parked: several minutes. */
-const timeoutsMax = 10;
+/** Failures of the same account because of time, in a row, after which its event is parked: half a minute. */
+const timeoutsMax = 6;
 /** Successful events in a row after which an account is like the others. */
 const successesMin = 8;
 /**

@@ -7,19 +7,26 @@ import { HeavyAccounts } from '../../../src/webhooks/fan_out/heavy_accounts.ts';
 
 const limits = { accounts: 1_000, events: 2_000, deliveries: 5_000 };
 
-function passOf(taken: HeavyAccount[], skipped: HeavyAccount[] = [], isEnd = true): FanOutPass {
+/** A pass that took events of some accounts, all of which have more, and skipped others. */
+function passOf(taken: HeavyAccount[], skipped: HeavyAccount[] = [], drained: string[] = []): FanOutPass {
+  const visit = (account: string, hasMore: boolean) => ({ account, through: null, hasMore, otherDay: null });
   return {
+    day: '2026-06-02',
     additions: [],
     events: [],
     rows: 0,
-    last: '',
-    isEnd,
-    hasMore: false,
-    otherDays: [],
+    visited: [
+      ...[...taken, ...skipped].map(({ account }) => visit(account, !drained.includes(account))),
+      ...drained.map((account) => visit(account, false)),
+    ],
     heavy: taken,
     skipped,
+    deferred: 0,
+    found: null,
   };
 }
+
+const every = () => true;
 
 /** A pass of this duration does not change the share. */
 const usualMs = 20;
@@ -29,7 +36,7 @@ const heavy = (account: string, deliveries = 400): HeavyAccount => ({ account, d
 /** Runs passes over accounts that always have events. @returns what each pass took */
 function runPasses(accounts: HeavyAccounts, all: HeavyAccount[], count: number): string[][] {
   return Array.from({ length: count }, () => {
-    const resting = accounts.turns(limits, '', 0).resting;
+    const resting = accounts.turns(limits, every, 0).resting;
     const taken = all.filter(({ account }) => !resting.includes(account));
     const skipped = resting.map((account) => ({ account, deliveries: 0 }));
     accounts.learn(passOf(taken, skipped), 0, usualMs, false);
@@ -50,20 +57,23 @@ test('heavy accounts take turns, a thousand deliveries in a pass', () => {
   ]);
 });
 
-test('a pass that starts behind heavy accounts gives the turn to those before it', () => {
+test('heavy accounts that a pass does not visit keep their turn', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf(['a', 'b', 'c', 'd', 'e', 'f'].map((name) => heavy(name))), 0, usualMs, false);
-  assert.deepEqual(accounts.turns(limits, 'b', 0), {
-    resting: ['e', 'f'],
-    entitled: ['c', 'd'],
-    heavyShare: 1_000,
-    skipsFrom: 1_000,
-  });
+  assert.deepEqual(
+    accounts.turns(limits, (account) => account > 'b', 0),
+    {
+      resting: ['e', 'f'],
+      entitled: ['c', 'd'],
+      heavyShare: 1_000,
+      skipsFrom: 1_000,
+    },
+  );
 });
 
 test('an account that is larger than the share of heavy accounts has its turn alone', () => {
   const accounts = new HeavyAccounts();
-  const all = [heavy('a', 20_000), heavy('b', 100)];
+  const all = [heavy('a', 4_000), heavy('b', 100)];
   accounts.learn(passOf(all), 0, usualMs, false);
   assert.deepEqual(runPasses(accounts, all, 3), [['a'], ['b'], ['a']]);
 });
@@ -71,15 +81,15 @@ test('an account that is larger than the share of heavy accounts has its turn al
 test('heavy accounts that a pass left out come before those that it took', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a')], [heavy('b'), heavy('c')]), 0, usualMs, false);
-  assert.deepEqual(accounts.turns(limits, '', 0).resting, ['a']);
+  assert.deepEqual(accounts.turns(limits, every, 0).resting, ['a']);
 });
 
 test('while the node has enough to send, heavy accounts rest for three times the duration of their pass', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a')]), 1_000, 50, true);
-  assert.deepEqual(accounts.turns(limits, '', 1_149).resting, ['a']);
+  assert.deepEqual(accounts.turns(limits, every, 1_149).resting, ['a']);
   assert.equal(accounts.restsUntil, 1_150);
-  assert.deepEqual(accounts.turns(limits, '', 1_150).resting, []);
+  assert.deepEqual(accounts.turns(limits, every, 1_150).resting, []);
 });
 
 test('heavy accounts rest for a second at most', () => {
@@ -91,27 +101,44 @@ test('heavy accounts rest for a second at most', () => {
 test('heavy accounts do not rest while the node has little to send', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a')]), 1_000, 50, false);
-  assert.deepEqual(accounts.turns(limits, '', 1_000).resting, []);
+  assert.deepEqual(accounts.turns(limits, every, 1_000).resting, []);
 });
 
-test('an account without events in a whole rotation is forgotten', () => {
+test('an account without further events is forgotten', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a'), heavy('b'), heavy('c')]), 0, usualMs, false);
-  // Half a rotation says nothing about the accounts that it did not reach.
-  accounts.learn(passOf([heavy('a')], [], false), 0, usualMs, false);
-  assert.deepEqual(accounts.turns(limits, '', 0).resting, ['a']);
-  accounts.learn(passOf([heavy('b')]), 0, usualMs, false);
-  // The rotation ended without `c`.
-  const all = [heavy('a'), heavy('b'), heavy('d'), heavy('e')];
-  accounts.learn(passOf([], [heavy('d'), heavy('e')], false), 0, usualMs, false);
-  assert.deepEqual(accounts.turns(limits, '', 0).resting, ['d', 'e']);
-  assert.deepEqual(runPasses(accounts, all, 1), [['a', 'b']]);
+  accounts.learn(passOf([heavy('a')], [], ['b']), 0, usualMs, false);
+  assert.deepEqual(accounts.turns(limits, every, 0), {
+    resting: [],
+    entitled: ['c', 'a'],
+    heavyShare: 1_000,
+    skipsFrom: 1_000,
+  });
+});
+
+test('accounts whose events do not fit in a pass take turns with slices, and passes skip them', () => {
+  const accounts = new HeavyAccounts();
+  accounts.learn(passOf([heavy('a')], [heavy('b', 5_001), heavy('c', 5_001)]), 0, usualMs, false);
+  assert.deepEqual(accounts.turns(limits, every, 0).entitled, ['a']);
+  assert.equal(accounts.nextSliced(0, every), 'b');
+  accounts.learnSlice('b', true, 1_000, 50, true);
+  assert.equal(accounts.nextSliced(1_100, every), undefined);
+  assert.equal(accounts.slicedAt(every), 1_150);
+  assert.equal(accounts.nextSliced(1_150, every), 'c');
+  assert.equal(
+    accounts.nextSliced(1_150, (account) => account === 'b'),
+    'b',
+  );
+  assert.equal(
+    accounts.slicedAt(() => false),
+    Number.POSITIVE_INFINITY,
+  );
 });
 
 test('the number of remembered accounts is limited', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf(Array.from({ length: 3_000 }, (_, index) => heavy(`${index}`))), 0, 10, true);
-  const { resting, skipsFrom } = accounts.turns(limits, '', 0);
+  const { resting, skipsFrom } = accounts.turns(limits, every, 0);
   assert.equal(resting.length, 1_000);
   // Nobody remembers the others, so they are not skipped.
   assert.equal(skipsFrom, limits.deliveries);
@@ -120,8 +147,8 @@ test('the number of remembered accounts is limited', () => {
 test('the share of heavy accounts shrinks after long passes and grows after short ones that leave events', () => {
   const accounts = new HeavyAccounts();
   const shareAfter = (durationMs: number, skipped: HeavyAccount[] = []) => {
-    accounts.learn(passOf([heavy('a')], skipped), 0, durationMs, false);
-    return accounts.turns(limits, '', 0).heavyShare;
+    accounts.learn(passOf([heavy('a')], skipped, skipped.length === 0 ? ['a'] : []), 0, durationMs, false);
+    return accounts.turns(limits, every, 0).heavyShare;
   };
   assert.equal(shareAfter(usualMs), 1_000);
   assert.equal(shareAfter(26), 500);
@@ -135,5 +162,5 @@ test('the share of heavy accounts shrinks after long passes and grows after shor
 });
 
 test('the share of heavy accounts is at most half of a pass that was made smaller', () => {
-  assert.equal(new HeavyAccounts().turns({ ...limits, deliveries: 625 }, '', 0).heavyShare, 312);
+  assert.equal(new HeavyAccounts().turns({ ...limits, deliveries: 625 }, every, 0).heavyShare, 312);
 });

@@ -8,9 +8,10 @@ import { type Database, openDatabase } from '../../../src/database/database.ts';
 import { Lease, LeaseLostError } from '../../../src/database/lease.ts';
 import { type FanOutPass, fanOut, type KindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
 import { HeavyAccounts } from '../../../src/webhooks/fan_out/heavy_accounts.ts';
+import { readSnapshot } from '../../../src/webhooks/fan_out/outbox_changes.ts';
 import type { PassRange } from '../../../src/webhooks/fan_out/outbox_selection.ts';
 import { findNextEvent, type NextEvent, parkEvent } from '../../../src/webhooks/fan_out/parked_events.ts';
-import { type Remainder, Rotation } from '../../../src/webhooks/fan_out/rotation.ts';
+import { Turns } from '../../../src/webhooks/fan_out/turns.ts';
 import { createDatabase } from '../../support/database/database.ts';
 
 /** Without kinds no event matches a subscription, so a pass only takes events. */
@@ -55,17 +56,23 @@ async function eventsLeft(db: Database, number: number): Promise<number> {
   return rows[0]?.count ?? 0;
 }
 
-function pass(db: Database, range: Partial<PassRange>, lease?: Lease): Promise<FanOutPass> {
+/** A pass over all accounts, in the order of their numbers. */
+async function pass(db: Database, range: Partial<PassRange>, lease?: Lease): Promise<FanOutPass> {
+  const turns = new Turns(today);
+  await turns.update(db);
+  const visits = turns.first(100).toSorted((a, b) => (a.account < b.account ? -1 : 1));
+  const { snapshot } = turns;
   const defaults = {
     day: today,
-    after: idOf(0),
+    visits,
+    snapshot,
     resting: [],
     entitled: [],
     heavyShare: 250,
     skipsFrom: 250,
     limits,
   };
-  return fanOut(db, kinds, { ...defaults, ...range }, lease?.held);
+  return fanOut(db, kinds, { ...defaults, ...range }, lease && { held: lease.held });
 }
 
 const numbersOf = (accounts: { account: string }[]) =>
@@ -75,10 +82,13 @@ test('a pass skips heavy accounts once half of it is taken, and visits the accou
   const db = await openOutbox(t);
   for (const number of [1, 2, 3, 4]) await addAccount(db, number, { subscriptions: 150, events: 10 });
   await addAccount(db, 5, { subscriptions: 1, events: 1 });
-  const { heavy, skipped, isEnd } = await pass(db, {});
+  const { heavy, skipped, visited } = await pass(db, {});
   assert.deepEqual(numbersOf(heavy), [1, 2]);
   assert.deepEqual(numbersOf(skipped), [3, 4]);
-  assert.equal(isEnd, true);
+  assert.deepEqual(
+    visited.map(({ hasMore }) => hasMore),
+    [true, true, true, true, false],
+  );
   assert.equal(await eventsLeft(db, 1), 9);
   assert.equal(await eventsLeft(db, 3), 10);
   assert.equal(await eventsLeft(db, 5), 0);
@@ -110,7 +120,7 @@ test('a pass takes nothing and an event is not parked when another node has beco
   await sql`update leases set expires_at = '-infinity'`.execute(db);
   assert.equal(await leader.acquire(), 'self');
   await assert.rejects(pass(db, {}, former), LeaseLostError);
-  const next = await findNextEvent(db, { day: today, after: idOf(0) });
+  const next = await findNextEvent(db, { account: idOf(1), after: 0 }, await readSnapshot(db));
   assert.equal(await parkEvent(db, next as NextEvent, 'reason', former.held), false);
   assert.equal(await eventsLeft(db, 1), 5);
   await pass(db, {}, leader);
@@ -130,51 +140,51 @@ test('a heavy account has its turns behind accounts just below the limit that fi
   const light = Array.from({ length: 12 }, (_, index) => index + 1);
   for (const number of light) await addAccount(db, number, { subscriptions: 31, events: 200 });
   await addAccount(db, 50, { subscriptions: 100, events: 200 });
-  const rotation = new Rotation(today);
+  const turns = new Turns(today);
   const accounts = new HeavyAccounts();
   for (let count = 0; count < 20; count += 1) {
-    const turns = accounts.turns(limits, rotation.after, 0);
-    const result = await fanOut(db, kinds, rotation.range(limits, turns));
+    await turns.update(db);
+    const heavy = accounts.turns(limits, (account) => turns.has(account), 0);
+    const range = turns.range({ limits, heavy, isApart: () => false });
+    const result = await fanOut(db, kinds, range as PassRange);
     accounts.learn(result, 0, 1, false);
-    rotation.advance(result);
+    turns.advance(result);
   }
   const [ofLight, ofHeavy] = [200 - (await eventsLeft(db, 1)), 200 - (await eventsLeft(db, 50))];
   assert.ok(ofHeavy >= ofLight / 2, `${ofHeavy} events, and ${ofLight} of another account`);
 });
 
-test('accounts of two days that rest are not a reason for another pass', async (t) => {
+test('a pass takes events of one day, and says which accounts have others first', async (t) => {
   const db = await openOutbox(t);
-  await addAccount(db, 1, { subscriptions: 100, events: 5 });
-  await addAccount(db, 2, { subscriptions: 100, events: 5, day: yesterday });
-  const resting = await pass(db, { resting: [idOf(1), idOf(2)] });
-  assert.deepEqual(resting.otherDays, []);
-  assert.equal(new Rotation(today).advance(resting), 'resting');
-  const { otherDays } = await pass(db, { resting: [idOf(1)] });
-  assert.deepEqual(otherDays, [yesterday]);
+  await addAccount(db, 1, { subscriptions: 1, events: 5 });
+  await addAccount(db, 2, { subscriptions: 1, events: 5, day: yesterday });
+  await addAccount(db, 2, { subscriptions: 0, events: 5 });
+  await addAccount(db, 3, { subscriptions: 1, events: 5 });
+  await addAccount(db, 3, { subscriptions: 0, events: 5, day: yesterday });
+  const { visited } = await pass(db, {});
+  assert.deepEqual(
+    visited.map(({ hasMore, otherDay }) => ({ hasMore, otherDay })),
+    [
+      { hasMore: false, otherDay: null },
+      { hasMore: true, otherDay: yesterday },
+      { hasMore: true, otherDay: null },
+    ],
+  );
+  assert.equal(await eventsLeft(db, 2), 10);
+  assert.equal(await eventsLeft(db, 3), 5);
 });
 
-test('a rotation tells whether events are left that can be fanned out now', () => {
-  const nothing: FanOutPass = {
-    additions: [],
-    events: [],
-    rows: 0,
-    last: idOf(9),
-    isEnd: true,
-    hasMore: false,
-    heavy: [],
-    skipped: [],
-    otherDays: [],
-  };
-  const skipped = [{ account: idOf(1), deliveries: 0 }];
-  const remainderOf = (...passes: Partial<FanOutPass>[]): Remainder[] => {
-    const rotation = new Rotation(today);
-    return passes.map((each) => rotation.advance({ ...nothing, ...each }));
-  };
-  assert.deepEqual(remainderOf({}), ['none']);
-  assert.deepEqual(remainderOf({ hasMore: true }, {}), ['more', 'none']);
-  assert.deepEqual(remainderOf({ skipped }, {}), ['resting', 'none']);
-  assert.deepEqual(remainderOf({ skipped, isEnd: false }, {}), ['more', 'resting']);
-  // An earlier pass of the rotation left events of an account that does not rest.
-  assert.deepEqual(remainderOf({ hasMore: true, isEnd: false }, { skipped }), ['more', 'more']);
-  assert.deepEqual(remainderOf({ otherDays: [yesterday], skipped }, {}), ['more', 'none']);
+test('a pass without a list of accounts takes the rows that the snapshot did not see, of all accounts', async (t) => {
+  const db = await openOutbox(t);
+  await addAccount(db, 1, { subscriptions: 1, events: 5 });
+  const snapshot = await readSnapshot(db);
+  await addAccount(db, 2, { subscriptions: 1, events: 5 });
+  await addAccount(db, 3, { subscriptions: 1, events: 5_000 });
+  const { visited, found } = await pass(db, { visits: null, snapshot });
+  assert.deepEqual(numbersOf(visited), [2, 3]);
+  assert.deepEqual(numbersOf(found?.accounts ?? []), [2, 3]);
+  assert.deepEqual([await eventsLeft(db, 1), await eventsLeft(db, 2)], [5, 0]);
+  assert.ok((await eventsLeft(db, 3)) > 0);
+  assert.equal(visited[1]?.hasMore, true);
+  assert.equal((await pass(db, { visits: null, snapshot: found?.snapshot as never })).rows, 0);
 });
