@@ -18,13 +18,7 @@ import type { Database } from '../../database/database.ts';
 import { LeaseLostError } from '../../database/lease.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
-import {
-  foundText,
-  parseAccounts,
-  parseSnapshot,
-  type Snapshot,
-  type WaitingAccount,
-} from './outbox_changes.ts';
+import { type Found, type FoundRow, foundColumns, readFound } from './outbox_changes.ts';
 import {
   actingApps,
   chooseFromOutbox,
@@ -76,7 +70,7 @@ export interface FanOutPass {
   /** Deliveries that were set aside because their lane is locked. */
   deferred: number;
   /** Without `visits`: all accounts with new rows, and the snapshot that sees these rows. */
-  found: { accounts: WaitingAccount[]; snapshot: Snapshot } | null;
+  found: Found | null;
 }
 
 export interface FanOutOptions {
@@ -108,17 +102,20 @@ export function kindArrays(catalogue: Catalogue, appSubscriptions: AppSubscripti
   };
 }
 
-interface PassRow {
+interface PassRow extends Partial<FoundRow> {
   is_leader: boolean;
-  /** Accounts, each with the day of its oldest events, whether it was skipped, and what one of its events may become. */
-  walk: string | null;
-  /** Accounts that events were taken of, each with the last row of which all are taken, and whether there are more. */
-  taken: string | null;
+  /** The number of visited accounts: the first ones of those to visit. */
+  visited: number;
+  /** Accounts with more events, each with the last row of which all are taken. */
+  unfinished: string | null;
+  /** Accounts with events of another day first, each with that day. */
+  other_days: string | null;
+  /** Accounts, each with what one of its events may become. */
+  skipped: string | null;
+  heavy: string | null;
   rows: number;
   events: string | null;
   deferred: number;
-  found: string | null;
-  snapshot: string | null;
   /** One entry per lane. */
   lanes: string | null;
   firsts: string | null;
@@ -225,22 +222,22 @@ export async function fanOut(
     ),
     ${isFinished ? takeEvents : advanceSlice(slice)}
     select exists (select from leadership) as is_leader,
-      (select string_agg(concat_ws(' ', turn, coalesce(day::text, '-'), is_skipped, candidates), ',' order by number)
-        from walk where turn is not null) as walk,
-      (select string_agg(concat_ws(' ', turn, through, has_more), ',') from (
-        select turn, coalesce(max(id) filter (where take = size), 0) as through, bool_or(has_more) as has_more
-        from chosen group by turn
-      ) as each) as taken,
+      (select count(turn) from walk)::int as visited,
+      (select string_agg(turn || ' ' || case when take = size then id else id - 1 end, ',') from chosen where has_more) as unfinished,
+      (select string_agg(turn || ' ' || day, ',') from walk where day <> ${day}::date and not is_skipped) as other_days,
+      (select string_agg(turn || ' ' || candidates, ',') from walk where is_skipped) as skipped,
+      (select string_agg(turn || ' ' || candidates, ',') from walk
+        where candidates >= ${sql.lit(heavyDeliveriesMin)} and not is_skipped) as heavy,
       (select count(*) from chosen)::int as rows,
       (select string_agg(array_to_string(positions, ','), ',') from chosen) as events,
       ${skipsLocked ? sql`(select count(*)::int from deferred)` : sql`0`} as deferred,
-      ${visits === null ? sql`${foundText} as found, pg_current_snapshot()::text as snapshot` : sql`null as found, null as snapshot`},
+      ${visits === null ? sql`${foundColumns},` : sql``}
       array_to_string(array_agg(lane), ',') as lanes, array_to_string(array_agg(first), ',') as firsts,
       string_agg(array_to_string(positions, ','), ';') as positions
     from head`.execute(db);
   const row = rows[0] as PassRow;
   if (!row.is_leader) throw new LeaseLostError();
-  return toPass(row, day);
+  return toPass(row, range);
 }
 
 /** Common table expressions that remove what the pass has taken from the outbox. */
@@ -282,40 +279,36 @@ function setAsideLocked(day: string) {
     )`;
 }
 
-function toPass(row: PassRow, day: string): FanOutPass {
-  const walked = (row.walk?.split(',') ?? []).map((each) => {
-    const [account = '', ownDay, isSkipped, deliveries] = each.split(' ');
-    return {
-      account,
-      day: ownDay === '-' ? null : ownDay,
-      isSkipped: isSkipped === 't',
-      deliveries: Number(deliveries),
-    };
-  });
-  const taken = new Map(
-    row.taken?.split(',').map((each) => {
-      const [account = '', through, hasMore] = each.split(' ');
-      return [account, { through: Number(through) || null, hasMore: hasMore === 't' }];
-    }),
-  );
+function toPass(row: PassRow, { day, visits }: PassRange): FanOutPass {
+  const found = row.snapshot === undefined ? null : readFound(row as FoundRow);
+  const unfinished = new Map(readPairs(row.unfinished));
+  const otherDays = new Map(readPairs(row.other_days));
+  const skipped = readHeavy(row.skipped);
+  const left = new Set(skipped.map(({ account }) => account));
   return {
     day,
     additions: toAdditions(row, day),
     events: row.events?.split(',').map(Number) ?? [],
     rows: row.rows,
-    visited: walked.map(({ account, day: own, isSkipped }) => ({
+    visited: (visits ?? found?.accounts ?? []).slice(0, row.visited).map(({ account }) => ({
       account,
-      ...(taken.get(account) ?? { through: null, hasMore: own !== null }),
-      otherDay: own !== null && own !== day && !isSkipped ? (own as string) : null,
+      through: Number(unfinished.get(account) ?? 0) || null,
+      hasMore: unfinished.has(account) || otherDays.has(account) || left.has(account),
+      otherDay: otherDays.get(account) ?? null,
     })),
-    heavy: walked.filter(({ isSkipped, deliveries }) => !isSkipped && deliveries >= heavyDeliveriesMin),
-    skipped: walked.filter(({ isSkipped }) => isSkipped),
+    heavy: readHeavy(row.heavy),
+    skipped,
     deferred: row.deferred,
-    found:
-      row.snapshot === null
-        ? null
-        : { accounts: parseAccounts(row.found), snapshot: parseSnapshot(row.snapshot) },
+    found,
   };
+}
+
+function readPairs(text: string | null): [string, string][] {
+  return (text?.split(',') ?? []).map((pair) => pair.split(' ') as [string, string]);
+}
+
+function readHeavy(text: string | null): HeavyAccount[] {
+  return readPairs(text).map(([account, deliveries]) => ({ account, deliveries: Number(deliveries) }));
 }
 
 function toAdditions({ lanes, firsts, positions }: PassRow, day: string): LaneAddition[] {

@@ -45,7 +45,7 @@ export async function readSnapshot(db: Database): Promise<Snapshot> {
 export function findNew({ end, running }: Snapshot): RawBuilder<unknown> {
   return sql`
     found as materialized (
-      select turn as account, min(id) - 1 as after, (array_agg(day order by id))[1] as day
+      select turn as account, min(id) - 1 as after, min(day) as day
       from (
         select turn, id, day from outbox where added_by >= ${end}::text::xid8
         union all
@@ -53,30 +53,49 @@ export function findNew({ end, running }: Snapshot): RawBuilder<unknown> {
         where added_by = any(${textArray(running)}::text[]::xid8[]) and added_by < ${end}::text::xid8
       ) as each
       group by turn
+      -- Neighbours share blocks of indexes and tables.
+      order by turn
     )`;
 }
 
-/** The rows of `found` as text, for `parseAccounts`. Null for none. */
-export const foundText = sql`(select string_agg(account || ' ' || after || ' ' || day, ',' order by after) from found)`;
+/** Columns with the rows of `found`, for `readFound`. */
+export const foundColumns = sql`
+  (select array_to_string(array_agg(account), ',') from found) as accounts,
+  (select array_to_string(array_agg(after), ',') from found) as afters,
+  (select case when min(day) = max(day) then min(day)::text end from found) as found_day,
+  pg_current_snapshot()::text as snapshot`;
 
-export function parseAccounts(text: string | null): WaitingAccount[] {
-  if (text === null) return [];
-  return text.split(',').map((each) => {
-    const [account = '', after, day = null] = each.split(' ');
-    return { account, after: Number(after), day };
-  });
+export interface FoundRow {
+  accounts: string | null;
+  afters: string | null;
+  /** The day of all accounts; null if there are several. */
+  found_day: string | null;
+  snapshot: string;
 }
 
-/** @returns a snapshot, and the accounts of the rows that it sees and `since` does not */
-export async function findChanges(
-  db: Database,
-  since: Snapshot,
-): Promise<{ snapshot: Snapshot; accounts: WaitingAccount[] }> {
-  const { rows } = await sql<{ snapshot: string; found: string | null }>`
-    with ${findNew(since)}
-    select pg_current_snapshot()::text as snapshot, ${foundText} as found`.execute(db);
-  const { snapshot, found } = rows[0] as (typeof rows)[number];
-  return { snapshot: parseSnapshot(snapshot), accounts: parseAccounts(found) };
+/** New rows in the outbox. */
+export interface Found {
+  snapshot: Snapshot;
+  /** In the order of `found`. */
+  accounts: WaitingAccount[];
+}
+
+export function readFound({ accounts, afters, found_day: day, snapshot }: FoundRow): Found {
+  const after = afters?.split(',') ?? [];
+  return {
+    snapshot: parseSnapshot(snapshot),
+    accounts: (accounts?.split(',') ?? []).map((account, index) => ({
+      account,
+      after: Number(after[index]),
+      day,
+    })),
+  };
+}
+
+/** Finds the rows that a snapshot of now sees and `since` does not. */
+export async function findChanges(db: Database, since: Snapshot): Promise<Found> {
+  const { rows } = await sql<FoundRow>`with ${findNew(since)} select ${foundColumns}`.execute(db);
+  return readFound(rows[0] as FoundRow);
 }
 
 /**

@@ -89,13 +89,14 @@ function visitAll({ visits, snapshot }: PassRange): RawBuilder<unknown> {
     return sql`
       visit as materialized (
         select ${textArray(visits.map(({ account }) => account))}::text[]::uuid[] as accounts,
-          ${bigintArray(visits.map(({ after }) => after))}::bigint[] as afters
+          ${bigintArray(visits.map(({ after }) => after))}::bigint[] as afters,
+          ${snapshot.text}::pg_snapshot as snapshot
       )`;
   }
   return sql`
     ${findNew(snapshot)},
     visit as materialized (
-      select array_agg(account order by after) as accounts, array_agg(after order by after) as afters from found
+      select array_agg(account) as accounts, array_agg(after) as afters from found
     )`;
 }
 
@@ -110,10 +111,10 @@ export function chooseFromOutbox(
   condition: RawBuilder<unknown> = sql`true`,
   slice: Slice | null = null,
 ) {
-  const { day, visits, snapshot, resting, entitled, heavyShare, skipsFrom, limits } = range;
+  const { day, visits, resting, entitled, heavyShare, skipsFrom, limits } = range;
   const { accounts, deliveries } = limits;
   const isVisible =
-    visits === null ? sql`true` : sql`pg_visible_in_snapshot(added_by, ${snapshot.text}::pg_snapshot)`;
+    visits === null ? sql`true` : sql`pg_visible_in_snapshot(added_by, (select snapshot from visit))`;
   const isForSlices = slice === null ? sql`candidate.count >= ${sql.lit(sliceDeliveriesMin)}` : sql`false`;
   // Rows that are fanned out in slices are left to them.
   const isMeant =
@@ -127,12 +128,14 @@ export function chooseFromOutbox(
       select next.turn, next.after, next.day, skip.is_skipped, candidate.count, walk.number + 1,
         walk.total + case when skip.is_skipped then 0 else candidate.count end, walk.counted + candidate.count
       from walk
-      cross join visit
       cross join lateral (
         select place.turn, place.after, first.day, first.lanes, coalesce(first.through_lane, 0) as through_lane,
           place.turn = any(${textArray(resting)}::text[]::uuid[]) as rests,
           place.turn = any(${textArray(entitled)}::text[]::uuid[]) as is_entitled
-        from (select visit.accounts[walk.number + 1] as turn, visit.afters[walk.number + 1] as after offset 0) as place
+        from (
+          -- Subqueries are computed once; a join would copy the arrays for each account.
+          select (select accounts from visit)[walk.number + 1] as turn, (select afters from visit)[walk.number + 1] as after offset 0
+        ) as place
         left join lateral (
           select day, lanes, through_lane from outbox
           where turn = place.turn and id > place.after and ${isVisible} order by id limit 1
@@ -163,7 +166,7 @@ export function chooseFromOutbox(
           candidate.count >= ${sql.lit(heavyDeliveriesMin)} and walk.total >= ${skipsFrom}::float8 and not next.is_entitled
         ) as is_skipped
       ) as skip
-      where walk.number < cardinality(visit.accounts) and walk.number < ${accounts}::int
+      where walk.number < cardinality((select accounts from visit)) and walk.number < ${accounts}::int
         and walk.total < ${deliveries}::int and walk.counted < ${deliveries * countedFactor}::int
     ),
     taking as materialized (
@@ -181,22 +184,22 @@ export function chooseFromOutbox(
       from taking
       cross join lateral (
         select place, id, positions, lanes, size, least(size, taking.share - before) as take,
-          -- Rows of another day, or rows that the share does not cover.
-          rows_read = least(taking.share, ${sql.lit(accountRowsMax)}) or not all_due or total > taking.share as has_more,
-          before, is_due
+          -- True in the last row that is taken, if the account has more.
+          not is_next_meant or before + size > taking.share
+            or (has_next and (before + size = taking.share or number = ${sql.lit(accountRowsMax)})) as has_more
         from (
-          select each.*, sum(size) over earlier - size as before,
-            bool_and(day = ${day}::date and ${isMeant}) over earlier as is_due,
-            bool_and(day = ${day}::date and ${isMeant}) over () as all_due, sum(size) over () as total,
-            count(*) over () as rows_read
+          select each.*, sum(size) over earlier - size as before, row_number() over earlier as number,
+            bool_and(is_meant) over earlier as is_due, lead(is_meant, 1, true) over earlier as is_next_meant,
+            lead(true, 1, false) over earlier as has_next
           from (
-            select ctid as place, id, day, positions, lanes, size, through_lane from outbox
+            select ctid as place, id, positions, lanes, size, day = ${day}::date and ${isMeant} as is_meant from outbox
             where turn = taking.turn and id > taking.after and ${isVisible}
-            order by id limit least(taking.share, ${sql.lit(accountRowsMax)})
+            -- One row more shows whether the account has more.
+            order by id limit least(taking.share, ${sql.lit(accountRowsMax)}) + 1
           ) as each
           window earlier as (order by id rows unbounded preceding)
         ) as summed
-        where before < taking.share and is_due
+        where before < taking.share and is_due and number <= ${sql.lit(accountRowsMax)}
       ) as o
     )`;
 }

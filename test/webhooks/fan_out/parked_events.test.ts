@@ -244,3 +244,21 @@ for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     await host.check(600);
   });
 }
+
+test('each lane has every event once, gapless, in order, when SIGKILL ends the leader between two slices of an event', async (t) => {
+  const host = await openHost(t);
+  const first = startProcess(t, ['start'], host.settings);
+  await first.ready();
+  await host.prepare(3, 30_000);
+  await until(
+    async () => (await sql`select from outbox where through_lane > 0`.execute(host.db)).rows.length,
+    (count) => count > 0,
+  );
+  await first.end('SIGKILL');
+  const { rows } = await sql`select from outbox where through_lane > 0`.execute(host.db);
+  assert.equal(rows.length, 1);
+  const second = startProcess(t, ['start'], host.settings);
+  await second.ready();
+  await until(host.left, (count) => count === 0);
+  await host.check(3);
+});

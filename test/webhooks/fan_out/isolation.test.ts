@@ -1,0 +1,180 @@
+/** What goes wrong with one account’s events or lanes does not stop the others. No test compares times. */
+
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { sql } from 'kysely';
+import type { Database } from '../../../src/database/database.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import {
+  type App,
+  createApp,
+  createPublisher,
+  fannedOut,
+  publish,
+  subscribe,
+  until,
+} from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
+
+const numbers = (count: number) => Array.from({ length: count }, (_, index) => index);
+const markOf = ({ body }: { body: string }) => JSON.parse(body).ref?.slice('refs/heads/'.length);
+
+interface LaneLog {
+  lane: string;
+  sequences: number[];
+  events: number[];
+}
+
+/** The deliveries of each lane, in order of the sequence. */
+async function logOf(db: Database): Promise<LaneLog[]> {
+  const { rows } = await sql<LaneLog>`
+    select lane, array_agg(sequence::int order by sequence) as sequences, array_agg(event::int order by sequence) as events
+    from deliveries group by lane`.execute(db);
+  return rows;
+}
+
+function assertComplete(log: LaneLog[], count: number): void {
+  for (const { sequences, events } of log) {
+    assert.deepEqual(
+      sequences,
+      numbers(count).map((index) => index + 1),
+    );
+    assert.deepEqual(
+      events,
+      events.toSorted((a, b) => a - b),
+    );
+    assert.equal(new Set(events).size, count);
+  }
+}
+
+/** Locks a subscription's lane in another session until the returned function is called. */
+async function lockLane(
+  t: TestContext,
+  db: Database,
+  subscription: string,
+  table = 'lanes',
+): Promise<() => Promise<void>> {
+  const [isLocked, mayEnd] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const column = table === 'lanes' ? 'id' : 'lane';
+  const session = db.transaction().execute(async (tx) => {
+    await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);
+    await sql`
+      select from ${sql.table(table)}
+      where ${sql.ref(column)} = (select lane from subscriptions where id = ${subscription}) for update`.execute(
+      tx,
+    );
+    isLocked.resolve();
+    await mayEnd.promise;
+  });
+  t.after(() => mayEnd.resolve());
+  await isLocked.promise;
+  return async () => {
+    mayEnd.resolve();
+    await session;
+  };
+}
+
+for (const table of ['lanes', 'lane_progress']) {
+  test(`while a session locks a row of ${table}, all other lanes get their deliveries, and that lane gets its own later, in order`, async (t) => {
+    const server = await startTestServer(t);
+    const { db } = server;
+    const publisher = await createPublisher(server);
+    const app = await createApp(server);
+    const subscribers = { locked: await startSubscriber(t), free: await startSubscriber(t) };
+    const { id } = await subscribe(app, { url: subscribers.locked.url });
+    await subscribe(app, { url: subscribers.free.url });
+    const unlock = await lockLane(t, db, id, table);
+    for (const mark of numbers(20)) await publish(publisher, app.account, [mark]);
+    await subscribers.free.waitFor(20);
+    assert.equal(subscribers.locked.received.length, 0);
+    await unlock();
+    await publish(publisher, app.account, ['last']);
+    const received = await subscribers.locked.waitFor(21);
+    assert.equal(new Set(received.map(markOf)).size, 21);
+    await subscribers.free.waitFor(21);
+    await fannedOut(server);
+    assertComplete(await logOf(db), 21);
+    const { rows } = await sql`select from deferred_deliveries`.execute(db);
+    assert.equal(rows.length, 0);
+  });
+}
+
+/** Makes the database refuse deliveries in the lanes of an app, with an SQLSTATE. */
+async function refuseLanes(db: Database, { account }: Pick<App, 'account'>, code: string): Promise<void> {
+  await sql
+    .raw(`
+    create or replace function refuse() returns trigger language plpgsql as $$
+    begin
+      if new.lane in (select lane from subscriptions where account_id = '${account.id}') then
+        raise exception 'refused' using errcode = '${code}';
+      end if;
+      return new;
+    end $$;
+    create or replace trigger refuse before insert on deliveries for each row execute function refuse()`)
+    .execute(db);
+}
+
+test('whatever the database reports about one account’s events, they are parked, and the others go on', async (t) => {
+  const server = await startTestServer(t);
+  const { db } = server;
+  const publisher = await createPublisher(server);
+  const [refused, healthy] = [await createApp(server), await createApp(server)];
+  const subscriber = await startSubscriber(t);
+  await subscribe(refused, { url: subscriber.url });
+  const other = await startSubscriber(t);
+  await subscribe(healthy, { url: other.url });
+  const codes = ['23505', 'P0001', 'XX000', 'XX001', '22P02', '54000', '58030', '0A000'];
+  for (const [index, code] of codes.entries()) {
+    await refuseLanes(db, refused, code);
+    await publish(publisher, refused.account, [code]);
+    await publish(publisher, healthy.account, [code]);
+    await other.waitFor(index + 1);
+    await until(
+      async () => (await sql`select from parked_events`.execute(db)).rows.length,
+      (count) => count === index + 1,
+    );
+    assert.equal((await fetch(`${server.baseUrl}/readyz`)).status, 200, code);
+  }
+  assert.equal(subscriber.received.length, 0);
+  const { rows } = await sql<{ reason: string }>`select distinct reason from parked_events`.execute(db);
+  assert.deepEqual(rows, [{ reason: 'refused' }]);
+});
+
+/** Adds paused subscriptions of an app. */
+async function addPaused(db: Database, app: App, count: number): Promise<void> {
+  await sql`
+    with given as (
+      select gen_random_uuid() as id, ('x' || substr(md5(random()::text), 1, 13))::bit(52)::bigint as lane
+      from generate_series(1, ${count}::int)
+    ),
+    subscription as (
+      insert into subscriptions (id, lane, owner, grant_id, account_id, client_id, url, kinds, signature, secret)
+      select id, lane, 'grant', ${app.grantId}, ${app.account.id}, ${app.clientId}, 'http://127.0.0.1:9/', '{*}',
+        'timestamp', ''
+      from given
+      returning lane
+    ),
+    head as (insert into lanes (id) select lane from subscription)
+    insert into lane_progress (lane, paused_until) select lane, now() + interval '1 day' from subscription`.execute(
+    db,
+  );
+}
+
+test('an event for 15,000 subscriptions becomes deliveries in slices, and another account’s event comes between them', async (t) => {
+  const server = await startTestServer(t);
+  const { db } = server;
+  const publisher = await createPublisher(server);
+  const [large, healthy] = [await createApp(server), await createApp(server)];
+  const subscriber = await startSubscriber(t);
+  await addPaused(db, large, 15_000);
+  await subscribe(healthy, { url: subscriber.url });
+  await publish(publisher, large.account, ['first', 'second']);
+  await publish(publisher, healthy.account, ['healthy']);
+  await subscriber.waitFor(1);
+  const { rows } = await sql<{ count: number }>`select count(*)::int as count from deliveries`.execute(db);
+  assert.ok((rows[0]?.count ?? 0) < 30_000, 'the other account did not wait for all deliveries');
+  await fannedOut(server);
+  const log = (await logOf(db)).filter(({ sequences }) => sequences.length > 1);
+  assert.equal(log.length, 15_000);
+  assertComplete(log, 2);
+});
