@@ -71,7 +71,7 @@ export function defineConfig(declaration: PlatformDeclaration): PlatformDeclarat
 /** First path segments and table names that the server uses. */
 const reservedNames = new Set(
   `access_tokens account account_links accounts admin api app_invitations app_logos app_members apps assets asyncapi attempt_bytes attempts audit_entries authorization_codes
-  client_secrets clients collections console database_epochs deleted_accounts deliveries delivery_hold_acknowledgements delivery_holds delivery_keys delivery_stats device device_codes disconnected_issuers docs event_ids event_kinds
+  client_secrets clients collections console database_epochs deferred_deliveries deleted_accounts deliveries delivery_hold_acknowledgements delivery_holds delivery_keys delivery_stats device device_codes disconnected_issuers docs event_ids event_kinds
   events failing_warnings grants health held_ranges idempotency_keys inbox initial_access_tokens intake interaction interactions lane_epochs lane_progress lanes leases livez
   lock_salt locks login login_requests login_sessions logout_notices meta metrics migrations nodes oauth openapi outbox parked_events public pushed_requests
   rate_windows readyz recoveries refresh_tokens registration_access_tokens registration_tokens registration_windows rejected_events retries session_grants sessions sign_in_failures signing_keys

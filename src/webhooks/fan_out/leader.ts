@@ -178,7 +178,7 @@ export class Leader {
       const [visit, ...others] = range.visits ?? [];
       const isKnown = visit !== undefined && others.length === 0;
       if (isKnown && this.#suspects.add(visit.account, performance.now())) {
-        // The others go on.
+        // The others continue.
         this.#size.reset();
       } else if (isKnown) this.#turns.postpone(visit.account);
       else this.#size.cut();

@@ -1,6 +1,6 @@
 /**
  * Slices: an event for very many lanes becomes deliveries in several passes, with passes for other accounts between them. The
- * outbox row remembers the lane that the last slice ended with, so a new leader goes on there.
+ * outbox row remembers the lane that the last slice ended with, so a new leader continues there.
  *
  *   in the outbox → lanes up to a, up to b, … have deliveries → the last slice takes the event from the outbox
  */

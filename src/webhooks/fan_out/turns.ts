@@ -1,7 +1,7 @@
 /**
  * The accounts whose events wait in the outbox, in the order of their turns. The leader keeps this list in memory and brings it
  * up to date before each pass: it reads the rows of the transactions that its last snapshot did not see (outbox_changes.ts). Of
- * each account it knows after which row to read on. So a pass never walks over rows that are dead but not vacuumed, however many
+ * each account it knows the row after which the waiting ones begin. So a pass never walks over rows that are dead but not vacuumed, however many
  * a long transaction elsewhere has left behind. A new leader reads the whole outbox once, a part before each pass.
  *
  *   new rows → known, at the end of the queue → visited → (rows left) to the end of the queue | (none left) forgotten

@@ -75,7 +75,7 @@ async function lockLane(
 }
 
 for (const table of ['lanes', 'lane_progress']) {
-  test(`while a session locks a row of ${table}, all other lanes get their deliveries, and that lane gets its own later, in order`, async (t) => {
+  test(`a locked row of ${table} delays only its own lane, which gets its deliveries later and in order`, async (t) => {
     const server = await startTestServer(t);
     const { db } = server;
     const publisher = await createPublisher(server);
@@ -114,7 +114,7 @@ async function refuseLanes(db: Database, { account }: Pick<App, 'account'>, code
     .execute(db);
 }
 
-test('whatever the database reports about one account’s events, they are parked, and the others go on', async (t) => {
+test('whatever the database reports about one account’s events, they are parked, and the others continue', async (t) => {
   const server = await startTestServer(t);
   const { db } = server;
   const publisher = await createPublisher(server);
@@ -160,7 +160,7 @@ async function addPaused(db: Database, app: App, count: number): Promise<void> {
   );
 }
 
-test('an event for 15,000 subscriptions becomes deliveries in slices, and another account’s event comes between them', async (t) => {
+test('an event for 15,000 subscriptions is fanned out in slices, with another account’s event between them', async (t) => {
   const server = await startTestServer(t);
   const { db } = server;
   const publisher = await createPublisher(server);

@@ -174,7 +174,7 @@ test('a pass takes events of one day, and says which accounts have others first'
   assert.equal(await eventsLeft(db, 3), 5);
 });
 
-test('a pass without a list of accounts takes the rows that the snapshot did not see, of all accounts', async (t) => {
+test('a pass without a list of accounts takes the rows that the snapshot did not see', async (t) => {
   const db = await openOutbox(t);
   await addAccount(db, 1, { subscriptions: 1, events: 5 });
   const snapshot = await readSnapshot(db);

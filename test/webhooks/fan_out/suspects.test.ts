@@ -17,7 +17,7 @@ test('an account whose events fail is tried again after pauses that grow to a mi
   assert.deepEqual(pauses, [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
 });
 
-test('an event that the database refuses is parked at once, and one that takes too long after six failures', () => {
+test('a refused event is parked at once, and a slow one after six failures', () => {
   const suspects = new Suspects();
   suspects.add('refused', 0);
   suspects.add('slow', 0);
