@@ -17,6 +17,8 @@ let lastAt = 0;
  */
 let receipts: Receipt[] | null = null;
 const hangMs = 15_000;
+/** Requests that hang on the port that accepts, too. */
+const hangStart = Buffer.from('POST /hang ');
 
 type Mode = 'accept' | 'hang';
 
@@ -36,7 +38,7 @@ function serve(socket: Socket, mode: Mode): void {
       const length = contentLength(data, end);
       const whole = end + 4 + length;
       if (data.length < whole) break;
-      if (mode === 'accept') {
+      if (mode === 'accept' && !data.subarray(0, hangStart.length).equals(hangStart)) {
         note(data.subarray(end + 4, whole));
         socket.write(answer);
       } else {

@@ -193,14 +193,17 @@ export interface NuncioServer {
 export async function startNuncio(
   bench: Bench,
   nodeFlags: string[] = [],
-  { isAsked = false, port = String(bench.config.port) } = {},
+  { isAsked = false, port = String(bench.config.port), logLevel = 'warn' } = {},
 ): Promise<NuncioServer> {
   const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
   const { PATH, HOME, BENCH_NODE_FLAGS = '' } = process.env;
   const flags = [...nodeFlags, ...BENCH_NODE_FLAGS.split(' ').filter((flag) => flag !== '')];
   const child = spawn(process.execPath, [...flags, cli, 'start'], {
     stdio: isAsked ? ['ignore', 'inherit', 'inherit', 'ipc'] : ['ignore', 'inherit', 'inherit'],
-    env: { PATH, HOME, ...settings(bench.databaseUrl, port), NUNCIO_BASE_URL: bench.baseUrl },
+    env: {
+      ...{ PATH, HOME, ...settings(bench.databaseUrl, port) },
+      ...{ NUNCIO_BASE_URL: bench.baseUrl, LOG_LEVEL: logLevel },
+    },
   });
   const ended = new Promise((resolve) => child.once('exit', resolve));
   for (;;) {
