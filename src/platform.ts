@@ -14,6 +14,7 @@ import { type Collection, readCollection } from './collections/declaration.ts';
 import { kindsOf } from './collections/kinds.ts';
 import { type ResourceType, withChildren } from './collections/resource_type.ts';
 import { importConfigFile } from './config/config_module.ts';
+import { builtInNames } from './events/built_in_names.ts';
 import type { EventKind } from './events/kind.ts';
 import { type OAuthSettings, readOAuthSettings } from './oauth/settings.ts';
 import { type Brand, type BrandDeclaration, readBrand } from './web/brand.ts';
@@ -80,7 +81,7 @@ const reservedNames = new Set(
   ),
 );
 /** Event kinds that the server publishes. */
-const reservedKinds = new Set(['ping', 'subscription.disabled', 'subscription.failing']);
+const reservedKinds = new Set(builtInNames);
 /** Objects of the server's own scopes. */
 const reservedObjects = new Set(['webhooks', 'events', 'tokens', 'apps', 'accounts', 'logins']);
 /** Maximum numbers of collections and event kinds. */

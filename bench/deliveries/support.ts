@@ -106,14 +106,14 @@ export async function openBench({ withStatements = false } = {}): Promise<Bench>
   };
 }
 
-function settings(databaseUrl: string, port: string) {
+function settings(databaseUrl: string, port: string, logLevel = 'warn') {
   return {
     PORT: port,
     DATABASE_URL: databaseUrl,
     NUNCIO_SECRET: testSecret.toString(),
     NUNCIO_INSECURE_SUBSCRIBERS: '1',
     NUNCIO_RATE_LIMIT: '0',
-    LOG_LEVEL: 'warn',
+    LOG_LEVEL: logLevel,
   };
 }
 
@@ -200,10 +200,7 @@ export async function startNuncio(
   const flags = [...nodeFlags, ...BENCH_NODE_FLAGS.split(' ').filter((flag) => flag !== '')];
   const child = spawn(process.execPath, [...flags, cli, 'start'], {
     stdio: isAsked ? ['ignore', 'inherit', 'inherit', 'ipc'] : ['ignore', 'inherit', 'inherit'],
-    env: {
-      ...{ PATH, HOME, ...settings(bench.databaseUrl, port) },
-      ...{ NUNCIO_BASE_URL: bench.baseUrl, LOG_LEVEL: logLevel },
-    },
+    env: { PATH, HOME, ...settings(bench.databaseUrl, port, logLevel), NUNCIO_BASE_URL: bench.baseUrl },
   });
   const ended = new Promise((resolve) => child.once('exit', resolve));
   for (;;) {

@@ -33,7 +33,10 @@ const codes = {
   'body-too-large': at(413, 'the body is too large for this resource'),
   busy: at([409, 503], 'other requests are changing the same; try again'),
   'database-unavailable': at(503, 'the database is unreachable or too slow; try again'),
-  'delivery-cancelled': at(409, 'the owner of the delivery lost the right to it'),
+  'delivery-cancelled': at(
+    409,
+    'the owner of the delivery lost the right to it, or the subscription its kind',
+  ),
   'disabled-by-operator': at(403, 'only the operator can enable the account'),
   duplicate: at(422, 'two items of the array are the same'),
   'duplicate-member': at(400, 'a JSON object names a member twice'),

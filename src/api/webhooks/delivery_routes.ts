@@ -206,9 +206,13 @@ export function registerDeliveries(options: WebhookRoutesOptions): void {
         case 'disabled':
           throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
         case 'cancelled':
-          throw new Problem(409, 'The delivery was cancelled because its owner lost the right to it.', {
-            code: 'delivery-cancelled',
-          });
+          throw new Problem(
+            409,
+            'The delivery was cancelled because its owner lost the right to it, or the subscription its kind.',
+            {
+              code: 'delivery-cancelled',
+            },
+          );
         case 'due': {
           const delivery = await requireDelivery(readDelivery(tx, owner, id, headerNames, scopeOf));
           const headers = { location: `/deliveries/${id}` };

@@ -2,7 +2,7 @@
 
 import Type, { type Static, type TSchema } from 'typebox';
 import { retryStepSecondsMax, retryStepsMax } from '../../config/config.ts';
-import { disabledName, failingName, pingName } from '../../events/built_in_names.ts';
+import { builtInNames, pingName } from '../../events/built_in_names.ts';
 import type { EventKind } from '../../events/kind.ts';
 import { patternsOf } from '../../events/kind_pattern.ts';
 import { links } from '../../http/describe.ts';
@@ -113,9 +113,6 @@ export const SecretRotation = named(
     strict,
   ),
 );
-
-/** Built-in kinds. Only the server publishes them, and any subscription can receive them. */
-const builtInNames = [pingName, disabledName, failingName];
 
 /** @param declared the platform's kinds, on which these bodies depend */
 export function subscriptionBodies(declared: readonly EventKind[]) {

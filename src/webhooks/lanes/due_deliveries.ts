@@ -1,11 +1,13 @@
 /**
  * Reads waiting deliveries of lanes and their events from the database. Checks again whether the owner may have each delivery,
- * because the owner may have lost the right while it waited.
+ * because the owner may have lost the right while it waited, and whether the subscription still has the event's kind. Events that
+ * are addressed to the lane, such as tests, and deliveries that are resent by hand need no kind of the subscription.
  */
 
 import { sql } from 'kysely';
-import { bigintArray } from '../../database/arrays.ts';
+import { bigintArray, textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
+import { builtInNames } from '../../events/built_in_names.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
@@ -26,6 +28,7 @@ export interface DueDelivery {
   event: number;
   /** Size of the event's body. */
   bytes: number;
+  /** Whether the owner may have it, and the subscription asks for it. */
   isAllowed: boolean;
   /**
    * Whether it stays as it is for now, neither sent nor cancelled, because its subscription, user or app is disabled.
@@ -137,14 +140,18 @@ async function checkRights(
       ) as e
     ),
     catalogue as materialized (
-      select name, case when object is not null then array['read:' || object] end as scopes
-      from unnest(${kinds.names}::text[], ${kinds.objects}::text[]) as given (name, object)
+      select name, case when object is not null then array['read:' || object] end as scopes,
+        string_to_array(patterns, ' ') as patterns
+      from unnest(${kinds.names}::text[], ${kinds.objects}::text[], ${kinds.patterns}::text[])
+        as given (name, object, patterns)
     ),
     pair as materialized (
       select lane, kind, account_id, nobody from detailed group by lane, kind, account_id, nobody
     ),
     allowed as materialized (
-      select pair.lane, pair.kind, pair.account_id, pair.nobody
+      select pair.lane, pair.kind, pair.account_id, pair.nobody,
+        s.kinds && catalogue.patterns or pair.account_id is null or pair.kind = any(${textArray(builtInNames)}::text[])
+          as is_wanted
       from pair
       join catalogue on catalogue.name = pair.kind
       join subscriptions s on s.lane = pair.lane and s.state <> 'ended'
@@ -159,8 +166,10 @@ async function checkRights(
     select d.lane, d.sequence, d.day::text, d.event, d.bytes, d.state, d.attempts, d.resends,
       -- Hashed in this form; a join would compare every row with every other.
       case when (d.lane, d.kind, coalesce(d.account_id, d.nobody)) in (
+        select lane, kind, coalesce(account_id, nobody) from allowed where is_wanted
+      ) or (d.resends > 0 and (d.lane, d.kind, coalesce(d.account_id, d.nobody)) in (
         select lane, kind, coalesce(account_id, nobody) from allowed
-      ) then true else false end as is_allowed,
+      )) then true else false end as is_allowed,
       case when d.lane in (
         select s.lane from subscriptions s
         where s.lane = any(array(select distinct lane from pair)) and (s.state = 'disabled' or (s.owner = 'user'

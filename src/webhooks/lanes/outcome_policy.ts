@@ -2,7 +2,7 @@
  * Decides what the result of an attempt means for its delivery, its lane and its subscription.
  *
  *   waiting → succeeded (no row in `retries`) | pending (another attempt is due) | failed (no attempts left)
- *   waiting → cancelled, without an attempt, if the owner lost the right to it
+ *   waiting → cancelled, without an attempt, if the owner lost the right to it or the subscription the kind
  */
 
 import { pingName } from '../../events/built_in_names.ts';

@@ -95,7 +95,7 @@ export class Retries {
     });
   }
 
-  /** Cancels a delivery whose owner lost the right to it. */
+  /** Cancels a delivery whose owner lost the right to it, or whose subscription lost the kind. */
   cancel(lane: Lane, { sequence, day, retry }: DueDelivery): void {
     if (retry === null) lane.markDone(sequence);
     else lane.beginCancel(sequence);

@@ -5,7 +5,7 @@
  *   held        created or pending while its subscription was disabled
  *   succeeded   attempted, with nothing left to do
  *   failed      in `retries`, with no attempts left
- *   cancelled   not started when its owner lost the right to it
+ *   cancelled   not started when its owner lost the right to it, or its subscription the kind
  */
 
 import { sql } from 'kysely';
