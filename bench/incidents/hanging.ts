@@ -58,9 +58,10 @@ function measureRestart(
       const restartedAt = monotonicMs();
       stage.stranger.resume();
       await measureIncident(stage, async () => {}, size.of(20, 60));
-      const checks = await checkHost(stage, restartedAt);
+      const row = await finish(stage, name, null);
       hanging.close();
-      return finish(stage, name, null, checks);
+      row.checks.push(...(await checkHost(stage, restartedAt)));
+      return row;
     },
     options,
   );

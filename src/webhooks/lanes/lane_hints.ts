@@ -40,12 +40,14 @@ export class LaneHints {
     const texts = [...payloads];
     const named = new Set(texts.filter((text) => numberForm.test(text)).map(Number));
     const clients = new Set(texts.flatMap((text) => clientForm.exec(text)?.[1] ?? []));
-    await leases.reloadWhere(
-      ({ id, subscription: { grantId, clientId } }) =>
-        isCut || named.has(id) || (grantId === null && clientId !== null && clients.has(clientId)),
-      // It is not known yet whose these are.
-      (lane) => isCut || named.has(lane) || clients.size > 0,
-    );
+    await (isCut
+      ? leases.review()
+      : leases.reloadWhere(
+          ({ id, subscription: { grantId, clientId } }) =>
+            named.has(id) || (grantId === null && clientId !== null && clients.has(clientId)),
+          // It is not known yet whose these are.
+          (lane) => named.has(lane) || clients.size > 0,
+        ));
     const others = [...named].filter((lane) => !lanes.has(lane));
     // A lane of no node may be due now.
     if (isCut || others.length > 0) leases.claimSoon();

@@ -7,6 +7,7 @@
 
 import type { Database } from '../../database/database.ts';
 import { deleteOrphanedAcknowledgements, maxStalenessMs } from '../../grants/delivery_hold.ts';
+import type { KindArrays } from '../fan_out/fan_out.ts';
 import { downAfterMs } from '../fan_out/fan_out_loop.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
 import type { Lane } from './lane.ts';
@@ -16,6 +17,7 @@ import {
   claimLanes,
   findChangedLanes,
   findHeldLanes,
+  findOutdatedLanes,
   type Release,
   readHeads,
   releaseLanes,
@@ -29,8 +31,9 @@ import type { Recorder } from './recorder.ts';
 /** Maximum lanes that are claimed, and released, at once. */
 const claimMax = 500;
 const releaseMax = 2_000;
-/** Lanes that one slice of a sweep checks. */
+/** Lanes that one slice of a sweep, and one statement of a review, checks. */
 const sweepMax = 5_000;
+const reviewMax = 5_000;
 /**
  * Milliseconds that an idle lane is kept: usually, and if this node leases nearly as many lanes as it may.
  */
@@ -53,6 +56,7 @@ const reconcileSweepPauseMs = 5_000;
 export interface LaneLeasesOptions {
   db: Database;
   node: Node;
+  kinds: KindArrays;
   lanes: LeasedLanes;
   loader: LaneLoader;
   holds: LaneHolds;
@@ -123,7 +127,7 @@ export class LaneLeases {
   /** Whether this node can lease more lanes. */
   get hasRoom(): boolean {
     const { lanes, loader, recorder, isStopping } = this.#options;
-    return lanes.room > loader.loadingCount && !recorder.isFull && !isStopping();
+    return lanes.room > loader.newCount && !recorder.isFull && !isStopping();
   }
 
   /** Whether this node certainly leases the lane. */
@@ -132,33 +136,53 @@ export class LaneLeases {
     return lanes.has(id) && !this.#releasing.has(id) && !loader.isLoading(id);
   }
 
-  /** Reloads a lane after a change of its subscription, of its owner's rights, or of its due time. */
-  reload(laneId: number): void {
+  /**
+   * Reloads lanes after a change of their subscription, of their owner's rights, or of their due time. Resolves when they are read
+   * or the read failed.
+   */
+  reload(ids: Iterable<number>): Promise<void> {
     const { lanes, loader } = this.#options;
-    const lane = lanes.get(laneId);
-    // Before the database responds: waiting deliveries may not be allowed any more.
-    lane?.dropWaiting();
-    if (lane !== undefined) lane.isOpen = false;
-    if (lane !== undefined || loader.isLoading(laneId)) void loader.load([laneId]);
-    else this.claimSoon();
+    const known = new Set<number>();
+    for (const id of ids) {
+      const lane = lanes.get(id);
+      // Before the database responds: waiting deliveries may not be allowed any more.
+      lane?.dropWaiting();
+      if (lane !== undefined) lane.isOpen = false;
+      if (lane !== undefined || loader.isLoading(id)) known.add(id);
+      else this.claimSoon();
+    }
+    return loader.load([...known]);
   }
 
-  /**
-   * Reloads some lanes of this node. Also reloads lanes that are loading, because that read may be older than the change.
-   * Resolves when the lanes are read or the read failed.
-   */
+  /** Reloads some lanes of this node. Also reloads lanes that are loading, because that read may be older than the change. */
   reloadWhere(
     isMeant: (lane: Lane) => boolean,
     isMeantToo: (loading: number) => boolean = () => false,
   ): Promise<void> {
     const { lanes, loader } = this.#options;
-    const meant = [...lanes.all()].filter(isMeant);
-    for (const lane of meant) {
+    const meant = [...lanes.all()].filter(isMeant).map(({ id }) => id);
+    return this.reload([...meant, ...loader.loading().filter(isMeantToo)]);
+  }
+
+  /**
+   * Any lane may have changed: finds those that have, and reloads them. All waiting deliveries are read again, which checks the
+   * current rights, so the other lanes stay open.
+   */
+  async review(): Promise<void> {
+    const { db, kinds, lanes, loader } = this.#options;
+    const all = [...lanes.all()];
+    for (const lane of all) {
       lane.dropWaiting();
-      lane.isOpen = false;
+      lanes.reschedule(lane);
     }
-    const ids = new Set([...meant.map(({ id }) => id), ...loader.loading().filter(isMeantToo)]);
-    return loader.load([...ids]);
+    // Their reads may be older than the change.
+    const outdated = loader.loading();
+    for (let first = 0; first < all.length; first += reviewMax) {
+      const some = all.slice(first, first + reviewMax);
+      const find = () => findOutdatedLanes(db, some, kinds.appSubscriptions);
+      outdated.push(...(await loader.retryUntilDone(find)));
+    }
+    await this.reload(outdated);
   }
 
   /** A lane that no node leases may be due. */
@@ -266,7 +290,7 @@ export class LaneLeases {
         await node.heartbeat();
         await holds.poll();
         if (!this.isCurrent(performance.now())) this.#startOver();
-        else for (const lane of await findChangedLanes(db, waiting)) this.reload(lane);
+        else void this.reload(await findChangedLanes(db, waiting));
         this.#currentAt = now;
       } finally {
         this.#isPolling = false;

@@ -1,8 +1,12 @@
 /**
- * Loads lanes into memory: lanes that were claimed, lanes that changed, and new deliveries from fan-out.
+ * Loads lanes into memory: lanes that were claimed, lanes that changed, and new deliveries from fan-out. New and changed lanes
+ * have a queue each, and each queue runs one statement at a time. So a bulk change leaves connections for the heartbeat and the
+ * delivery holds, and new lanes do not wait for it. Ended lanes are closed without being loaded.
  *
  *   leased in the database → loading (new deliveries are collected) → in memory → lost
  */
+
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
@@ -12,11 +16,19 @@ import type { BackgroundTasks } from './background_tasks.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
 import { Lane } from './lane.ts';
 import type { HoldWatch, LaneHolds } from './lane_holds.ts';
-import { type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
+import { findEndedLanes, type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
+import { type LoadGroup, LoadQueue } from './load_queue.ts';
 
 /** Maximum lanes of one statement. The event loop is busy for some milliseconds with the rows of one. */
 const loadMax = 250;
+/** The same for the search for ended lanes, which returns few columns; and from how many lanes on it is worth a statement. */
+const endedMax = 5_000;
+const endedMin = 16;
+/** Lanes of one statement that need not wait for the rest of a larger change. */
+const newcomersMax = 32;
+/** Milliseconds during which changes are collected. */
+const collectMs = 5;
 
 export interface LaneLoaderOptions {
   db: Database;
@@ -40,6 +52,9 @@ export class LaneLoader {
   readonly #options: LaneLoaderOptions;
   /** Lanes being loaded, with the deliveries added to them since. */
   readonly #loading = new Map<number, LaneAddition[]>();
+  readonly #newLanes = new LoadQueue();
+  readonly #changedLanes = new LoadQueue();
+  readonly #running = new Set<LoadQueue>();
 
   /** The watch of the fan-out pass that is running. */
   #passWatch: HoldWatch;
@@ -49,9 +64,9 @@ export class LaneLoader {
     this.#passWatch = options.holds.watch();
   }
 
-  /** The number of lanes being loaded. */
-  get loadingCount(): number {
-    return this.#loading.size;
+  /** The number of lanes being loaded that are not in memory yet. */
+  get newCount(): number {
+    return this.#newLanes.size;
   }
 
   /** The lanes that are being loaded. */
@@ -117,32 +132,103 @@ export class LaneLoader {
    * Loads lanes from the database. Lanes that this node does not lease are lost. Errors are reported.
    * @returns resolves when it is done; usually nothing waits for it
    */
-  load(ids: number[]): Promise<void> {
-    if (ids.length === 0) return Promise.resolve();
+  async load(ids: readonly number[]): Promise<void> {
+    if (ids.length === 0) return;
+    const { lanes, holds } = this.#options;
     for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
     // Deliveries added while the lane is loading may be older than the end of a hold.
-    const watch = this.#options.holds.watch();
-    return this.#options.background.run(async () => {
+    const watch = () => holds.watch();
+    const isNew = (id: number) => !lanes.has(id);
+    const loaded = [
+      this.#newLanes.add(ids.filter(isNew), watch),
+      this.#changedLanes.add(
+        ids.filter((id) => !isNew(id)),
+        watch,
+      ),
+    ];
+    this.#run(this.#newLanes);
+    this.#run(this.#changedLanes);
+    await Promise.all(loaded);
+  }
+
+  #run(queue: LoadQueue): void {
+    if (queue.isEmpty || this.#running.has(queue)) return;
+    const { isStopping, onError } = this.#options;
+    this.#running.add(queue);
+    void this.#options.background.run(async () => {
       try {
-        for (let first = 0; first < ids.length; first += loadMax) {
-          await this.#loadSome(ids.slice(first, first + loadMax), watch);
+        if (queue === this.#changedLanes) await sleep(collectMs);
+        while (!queue.isEmpty) {
+          await this.#loadFrom(queue).catch((error) => {
+            if (isStopping()) throw error;
+            onError(error);
+          });
         }
       } finally {
-        watch.end();
+        this.#running.delete(queue);
       }
     });
   }
 
-  async #loadSome(ids: number[], watch: HoldWatch): Promise<void> {
+  async #loadFrom(queue: LoadQueue): Promise<void> {
+    const isChange = queue === this.#changedLanes;
+    const taken = queue.take(isChange ? endedMax : loadMax);
+    try {
+      if (isChange) await this.#closeEnded(taken, queue);
+      while (taken.size > 0) {
+        const some = this.#takeSlice(taken, queue);
+        try {
+          await this.#loadSome(some);
+        } finally {
+          queue.settle(some.values());
+        }
+      }
+    } finally {
+      queue.settle(taken.values());
+    }
+  }
+
+  /** Takes lanes for one statement: a few that were added meanwhile, and then those of a larger change. */
+  #takeSlice(taken: Map<number, LoadGroup>, queue: LoadQueue): Map<number, LoadGroup> {
+    const some = queue.take(newcomersMax);
+    for (const [id, group] of taken) {
+      if (some.size >= loadMax) break;
+      if (some.has(id)) continue;
+      some.set(id, group);
+      taken.delete(id);
+    }
+    return some;
+  }
+
+  /** Closes the lanes of ended subscriptions, which are then released (lane_leases.ts), and takes them out of `taken`. */
+  async #closeEnded(taken: Map<number, LoadGroup>, queue: LoadQueue): Promise<void> {
+    if (taken.size < endedMin) return;
+    const ended = await this.retryUntilDone(() => findEndedLanes(this.#options.db, [...taken.keys()]));
+    for (const id of ended) {
+      const lane = this.#options.lanes.get(id);
+      if (lane === undefined) continue;
+      lane.isOnHold = false;
+      lane.isOpen = false;
+      lane.dropWaiting();
+      this.#loading.delete(id);
+      queue.settle([taken.get(id) as LoadGroup]);
+      taken.delete(id);
+    }
+  }
+
+  async #loadSome(groups: ReadonlyMap<number, LoadGroup>): Promise<void> {
     const { db, node, sealer, kinds, lanes, onChange, onError } = this.#options;
+    const ids = [...groups.keys()];
+    const watchOf = (id: number): HoldWatch => (groups.get(id) as LoadGroup).watch;
     const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
     const asked = new Map(ids.map((id) => [id, lanes.get(id)?.outcomeCount ?? 0]));
     const unwritten = new Set(ids.filter((id) => (lanes.get(id)?.unwrittenOutcomes ?? 0) > 0));
-    const states = await this.#retryUntilDone(() => loadLanes(db, node, ids, rules, onError));
+    const states = await this.retryUntilDone(() => loadLanes(db, node, ids, rules, onError));
     const found = new Set<number>();
     const outdated: number[] = [];
     for (const state of states) {
       const id = state.subscription.lane;
+      const watch = watchOf(id);
       const lane = this.#applyState(state, watch.covers(state.subscription));
       if (lane === undefined) continue;
       found.add(id);
@@ -198,7 +284,7 @@ export class LaneLoader {
   }
 
   /** Retries during an outage, so that a short one does not lose this node's lanes. */
-  async #retryUntilDone<T>(ask: () => Promise<T>): Promise<T> {
+  async retryUntilDone<T>(ask: () => Promise<T>): Promise<T> {
     const { isStopping, onError } = this.#options;
     for (;;) {
       try {

@@ -4,7 +4,7 @@
 
 import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
-import { bigintArray } from '../../database/arrays.ts';
+import { bigintArray, booleanArray } from '../../database/arrays.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { LaneEpoch } from '../subscriptions/delivery_id.ts';
@@ -80,6 +80,15 @@ type LaneRow = SubscriptionRow &
     retries_pending: string;
   };
 
+/** Whether the lane of subscription `s` may send anything. */
+function isOpen(appSubscriptions: AppSubscriptions) {
+  return sql`(s.state = 'active'
+    and not exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)
+    and not exists (
+      select from clients c where c.id = s.client_id
+        and (c.is_stopped or (s.owner = 'client' and not ${mayOwnSubscriptions(appSubscriptions)}))))`;
+}
+
 /** Loads the state of lanes that the node leases. Other lanes are left out. */
 export async function loadLanes(
   db: Database,
@@ -91,11 +100,7 @@ export async function loadLanes(
   const { rows } = await sql<LaneRow>`
     select s.*, l.next_sequence - 1 as head, least(p.cursor, l.next_sequence - 1) as cursor, p.failures,
       (select string_agg(e.first || ' ' || e.tag, ',') from lane_epochs e where e.lane = p.lane) as epochs,
-      s.state = 'active'
-        and not exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)
-        and not exists (
-          select from clients c where c.id = s.client_id
-            and (c.is_stopped or (s.owner = 'client' and not ${mayOwnSubscriptions(appSubscriptions)}))) as is_open,
+      ${isOpen(appSubscriptions)} as is_open,
       case when l.next_sequence - 1 > p.cursor then array_to_string(array(
         select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
         union select r.sequence from retries r where r.lane = p.lane and r.sequence > p.cursor
@@ -137,6 +142,14 @@ export async function loadLanes(
       retryMs: row.retry_ms,
       retriesPending: Number(row.retries_pending),
     }));
+}
+
+/** Finds the lanes whose subscriptions have ended. They never open again. */
+export async function findEndedLanes(db: Database, lanes: readonly number[]): Promise<number[]> {
+  const { rows } = await sql<{ lane: string }>`
+    select lane from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+    where (select state from subscriptions where lane = given.lane offset 0) = 'ended'`.execute(db);
+  return rows.map(({ lane }) => Number(lane));
 }
 
 function readEpochs(text: string | null): LaneEpoch[] {
@@ -294,6 +307,27 @@ export async function readHeads(db: Database, lanes: readonly number[]): Promise
       select next_sequence - 1 as head from lanes where id = given.lane offset 0
     ) as l`.execute(db);
   return new Map(rows.map(({ lane, head }) => [Number(lane), Number(head)]));
+}
+
+/**
+ * Finds those of a node's lanes that must be loaded again: their subscription, or whether they may send, differs from what the node
+ * has in memory, or a retry is due.
+ */
+export async function findOutdatedLanes(
+  db: Database,
+  lanes: readonly { id: number; revision: number; isOpen: boolean }[],
+  appSubscriptions: AppSubscriptions,
+): Promise<number[]> {
+  const { rows } = await sql<{ lane: string }>`
+    select s.lane
+    from unnest(
+      ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ revision }) => revision))}::bigint[],
+      ${booleanArray(lanes.map((lane) => lane.isOpen))}::boolean[]
+    ) as given (lane, revision, is_open)
+    cross join lateral (select * from subscriptions where lane = given.lane offset 0) as s
+    where s.revision <> given.revision or ${isOpen(appSubscriptions)} <> given.is_open
+      or exists (select from retries r where r.lane = s.lane and r.due_at <= now() offset 0)`.execute(db);
+  return rows.map(({ lane }) => Number(lane));
 }
 
 /** Finds lanes whose subscription ended or changed, in case a notification was lost. */

@@ -120,7 +120,7 @@ export class Worker {
       background: this.#background,
       recorder: this.#recorder,
       isStopping: () => this.#isStopping,
-      onReload: (lane: number) => this.#leases.reload(lane),
+      onReload: (lane: number) => void this.#leases.reload([lane]),
       onRead: () => this.#starter.pump(),
     };
     this.#loader = new LaneLoader({ ...shared, node: this.node.id, onChange: () => this.#proceed() });
@@ -225,10 +225,9 @@ export class Worker {
     this.#fanOut.wake();
   }
 
-  /** Reads everything again: notifications may be lost. */
+  /** Finds what has changed: notifications may be lost. */
   reloadAll(): void {
-    const isMeant = () => true;
-    void this.#leases.reloadWhere(isMeant, isMeant);
+    this.#leases.review().catch(this.#onError);
   }
 
   /** Listens to what other nodes change. @param notifications not started yet */

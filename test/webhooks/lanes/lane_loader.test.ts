@@ -98,7 +98,7 @@ test('deliveries added while a lane loads are in memory when it has loaded', asy
   assert.ok(loader.isLoading(lane));
   const found = await loaded();
   assert.deepEqual([found?.freshCount, found?.head, found?.readThrough], [3, 3, 3]);
-  assert.equal(loader.loadingCount, 0);
+  assert.equal(loader.loading().length, 0);
 });
 
 test('an addition for a lane that is not in memory loads the lane', async () => {
@@ -138,7 +138,7 @@ test('additions are dropped when it turns out that the node does not lease the l
   loader.load([lane]);
   loader.takePass([addition(1, 1)], []);
   assert.equal(await loaded(), undefined);
-  assert.equal(loader.loadingCount, 0);
+  assert.equal(loader.loading().length, 0);
 });
 
 test('a published event stays cached while a lane loads, until its deliveries are in memory', async () => {

@@ -1,0 +1,51 @@
+/** The queue of lanes to load: groups take turns, and a lane that waits is loaded once. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { HoldWatch } from '../../../src/webhooks/lanes/lane_holds.ts';
+import { LoadQueue } from '../../../src/webhooks/lanes/load_queue.ts';
+
+const range = (from: number, count: number) => Array.from({ length: count }, (_, index) => from + index);
+
+function openQueue() {
+  const queue = new LoadQueue();
+  const ended: HoldWatch[] = [];
+  const watch = () => new HoldWatch((one) => ended.push(one));
+  return { queue, ended, add: (ids: number[]) => queue.add(ids, watch) };
+}
+
+test('a lane does not wait behind a bulk change', () => {
+  const { queue, add } = openQueue();
+  void add(range(0, 10_000));
+  void add([70_000]);
+  void add([80_000, 80_001]);
+  assert.deepEqual([...queue.take(5).keys()], [0, 70_000, 80_000, 1, 80_001]);
+  assert.deepEqual([...queue.take(3).keys()], [2, 3, 4]);
+});
+
+test('a lane that waits already is loaded once, and one that was taken again', () => {
+  const { queue, add } = openQueue();
+  void add([1, 2]);
+  void add([2, 3]);
+  assert.deepEqual([...queue.take(10).keys()], [1, 3, 2]);
+  void add([2]);
+  assert.deepEqual([...queue.take(10).keys()], [2]);
+  assert.equal(queue.isEmpty, true);
+  assert.equal(queue.size, 4);
+});
+
+test('a call resolves, and its watch ends, when all of its lanes are settled', async () => {
+  const { queue, ended, add } = openQueue();
+  const resolved: string[] = [];
+  const first = add([1, 2]).then(() => resolved.push('first'));
+  const second = add([2]).then(() => resolved.push('second'));
+  const [one, two] = [...queue.take(2).values()];
+  assert.ok(one && two);
+  queue.settle([one]);
+  await Promise.resolve();
+  assert.deepEqual([resolved, ended], [[], []]);
+  queue.settle([two]);
+  await Promise.all([first, second]);
+  assert.deepEqual(resolved.toSorted(), ['first', 'second']);
+  assert.deepEqual(ended, [one.watch]);
+});
