@@ -59,7 +59,7 @@ async function insertMembers(bench: Bench, clientId: string, members: readonly G
   const grants = members.map(({ grantId }) => grantId);
   // With an external id, so that a machine client of the operator may withdraw their grants.
   await sql`
-    insert into accounts (id, external_id, name) select id, id::text, '' from unnest(${accounts}::uuid[]) as id`.execute(
+    insert into accounts (id, external_id, name) select id, 'user-' || id, '' from unnest(${accounts}::uuid[]) as id`.execute(
     bench.db,
   );
   await sql`

@@ -26,12 +26,12 @@ export const hangingHosts: Incident = async (size) => {
     return app;
   };
   return [
-    await measureRestart(size, 'hanging-hosts', () => undefined),
-    await measureRestart(size, 'hanging-hosts, same app', () => app, { strangerClientId: sameApp }),
+    await measureHosts(size, 'hanging-hosts', () => undefined),
+    await measureHosts(size, 'hanging-hosts, same app', () => app, { strangerClientId: sameApp }),
   ];
 };
 
-function measureRestart(
+function measureHosts(
   size: Size,
   name: string,
   appOf: () => string | undefined,
@@ -50,14 +50,7 @@ function measureRestart(
         urlOf,
         ...(clientId === undefined ? {} : { clientId }),
       })) as [CrowdMember];
-      await measureAlone(stage);
-      await stage.publish(member.accountId, backlog);
-      await sleep(2_000);
-      await stage.stranger.pause();
-      await stage.restart();
-      const restartedAt = monotonicMs();
-      stage.stranger.resume();
-      await measureIncident(stage, async () => {}, size.of(20, 60));
+      const restartedAt = await measureRestart(stage, member);
       const row = await finish(stage, name, null);
       hanging.close();
       row.checks.push(...(await checkHost(stage, restartedAt)));
@@ -65,6 +58,19 @@ function measureRestart(
     },
     options,
   );
+}
+
+/** Measures the stranger alone, and then while the server sends to hanging hosts after a restart. @returns when it restarted */
+async function measureRestart(stage: Stage, { accountId }: CrowdMember): Promise<number> {
+  await measureAlone(stage);
+  await stage.publish(accountId, backlog);
+  await sleep(2_000);
+  await stage.stranger.pause();
+  await stage.restart();
+  const restartedAt = monotonicMs();
+  stage.stranger.resume();
+  await measureIncident(stage, async () => {}, stage.size.of(20, 60));
+  return restartedAt;
 }
 
 /** A second for the first deliveries, until the host is known; 250 ms from then on. */
@@ -86,7 +92,7 @@ async function checkHost({ stranger }: Stage, restartedAt: number): Promise<Chec
   ];
 }
 
-/** Many names on the stranger's address hang, as behind one CDN. */
+/** Many names on the stranger's address hang, as behind one CDN. After a restart, the server knows none of them. */
 export const oneAddress: Incident = (size) =>
   withStage(
     size,
@@ -97,8 +103,7 @@ export const oneAddress: Incident = (size) =>
         subscriptionsOfEach: hosts,
         urlOf: (index) => `http://h${index}.localhost:${port}/hang`,
       })) as [CrowdMember];
-      await measureAlone(stage);
-      await measureIncident(stage, () => stage.publish(member.accountId, backlog), size.of(20, 60));
+      await measureRestart(stage, member);
       const { rows } = await sql<{ count: number }>`
         select count(*)::int as count from attempts a join subscriptions s on s.lane = a.lane
         where s.account_id = ${stage.stranger.accountId} and a.number = 1 and a.error = 'timeout'`.execute(

@@ -2,6 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
+import { eventBody, publishEvents } from '../deliveries/support.ts';
 import { monotonicMs } from '../support/measure.ts';
 import { type CrowdMember, makeCrowd } from './crowd.ts';
 import type { Incident } from './row.ts';
@@ -69,6 +70,7 @@ export const foreignSnapshot: Incident = (size) =>
     await load.stop();
     await session.end();
     await stage.stranger.phase('after', async () => {
+      await sleep(size.of(5_000, 15_000));
       await waitUntil(120, async () => (await outboxBytes(stage)) < 16 * mebibyte, 1_000);
     });
     const after = await outboxBytes(stage);
@@ -95,8 +97,8 @@ async function outboxBytes({ bench }: Stage): Promise<number> {
   return Number(rows[0]?.bytes);
 }
 
-/** Publishes ten events in each of a hundred requests a second. One request follows the other. */
-function startLoad({ publish }: Stage, crowd: readonly CrowdMember[]) {
+/** Publishes events of ten accounts in each of a hundred requests a second. One request follows the other. */
+function startLoad({ bench, token }: Stage, crowd: readonly CrowdMember[]) {
   let published = 0;
   let isStopped = false;
   const run = async () => {
@@ -105,8 +107,12 @@ function startLoad({ publish }: Stage, crowd: readonly CrowdMember[]) {
       // Without a pause it catches up, so that the rate holds.
       const waitMs = startedAt + turn * 10 - monotonicMs();
       if (waitMs > 0) await sleep(waitMs);
-      await publish((crowd[turn % crowd.length] as CrowdMember).accountId, 10);
-      published += 10;
+      const events = Array.from({ length: 10 }, (_, index) => {
+        const { accountId } = crowd[(turn * 10 + index) % crowd.length] as CrowdMember;
+        return { kind: 'push', account: accountId, body: eventBody(turn) };
+      });
+      await publishEvents(bench, token, events);
+      published += events.length;
     }
   };
   const running = run();

@@ -166,6 +166,7 @@ export async function finish(
 /** A session of somebody else: no timeout of the server's pool applies to it. */
 export async function openForeignSession({ bench }: Stage): Promise<pg.Client> {
   const client = new pg.Client({ connectionString: bench.databaseUrl, application_name: 'foreign' });
+  client.on('error', () => {});
   await client.connect();
   await client.query(searchPathStatement(bench.databaseUrl));
   return client;
