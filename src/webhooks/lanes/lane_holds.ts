@@ -125,18 +125,20 @@ export class LaneHolds {
 
   #end(ids: readonly string[]): void {
     const { lanes, onOver } = this.#options;
-    let isAny = false;
+    const ended: DeliveryHold[] = [];
     for (const id of ids) {
       const one = this.#all.get(id);
       if (one === undefined) continue;
       this.#all.delete(id);
       for (const watch of this.#watches) watch.add(one.hold);
-      isAny = true;
+      ended.push(one.hold);
     }
-    if (!isAny) return;
+    if (ended.length === 0) return;
     const freed: number[] = [];
     for (const lane of lanes.all()) {
-      if (lane.isOnHold && !this.isOnHold(lane.subscription)) freed.push(lane.id);
+      // Other holds may cover thousands of other lanes.
+      const isCovered = lane.isOnHold && ended.some((hold) => coversLane(hold, lane.subscription));
+      if (isCovered && !this.isOnHold(lane.subscription)) freed.push(lane.id);
       if (lane.heldAccounts.size > 0) this.#releaseAccounts(lane);
     }
     onOver(freed);
