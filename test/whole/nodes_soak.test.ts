@@ -1,7 +1,7 @@
 /**
  * The fault test of several servers, from a seed: three on a PostgreSQL with an asynchronous standby. Servers are
  * killed, suspended and cut off from the database. The standby takes over without the transactions that it has not
- * received. The disk fills up.
+ * received. The disk fills up. Other sessions lock lanes and keep transactions open.
  * Afterwards, nothing is lost that was acknowledged and is on the surviving timeline. Sequences have no gap, each
  * delivery id is one delivery, ordered subscriptions have no inversion, nothing arrived after a withdrawal, and nothing
  * waits for longer than any setting allows.
@@ -20,6 +20,7 @@ import { withdrawGrant } from '../../src/grants/grant.ts';
 import { type ApiResponse, requester } from '../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
 import { atEnd } from '../support/database/embedded_process.ts';
+import { type SessionFault, sessionFaults, strikeSession } from '../support/servers/foreign_sessions.ts';
 import { type DatabaseFault, NodeCluster, type NodeFault } from '../support/servers/node_cluster.ts';
 import { freePort, testSecret } from '../support/servers/server.ts';
 import { createRandom } from '../support/values/random.ts';
@@ -76,7 +77,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
     LOG_LEVEL: 'error',
   };
   const cluster = await NodeCluster.start(t, 3, settings);
-  const db = openDatabase({ connectionString: cluster.proxy.url, connectionsMax: 4, onIdleError: () => {} });
+  const db = openDatabase({ connectionString: cluster.proxy.url, connectionsMax: 6, onIdleError: () => {} });
   atEnd(t, () => db.destroy());
   const config = loadConfig({ ...settings, PORT: '1', DATABASE_URL: cluster.proxy.url }, 'start');
   const server = { db, config, baseUrl: config.baseUrl };
@@ -208,6 +209,16 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
   /** Each fault at least once, in an order determined by the seed, then at random. */
   const shuffled = <F>(faults: readonly F[], random: () => number) =>
     faults.map((fault) => ({ fault, by: random() })).sort((a, b) => a.by - b.by);
+  const strikeSessions = async (random: () => number) => {
+    const order = shuffled(sessionFaults, random);
+    while (Date.now() < end) {
+      await sleep(random() * 2_000);
+      const fault =
+        order.shift()?.fault ?? (sessionFaults[Math.floor(random() * sessionFaults.length)] as SessionFault);
+      count(fault);
+      await strikeSession(db, fault, random);
+    }
+  };
   const strikeNodes = async (random: () => number) => {
     const faults: readonly NodeFault[] = ['kill', 'stop', 'cut', 'freeze'];
     const order = shuffled(faults, random);
@@ -272,6 +283,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
     withdrawSome(createRandom(seed + 5)),
     strikeNodes(createRandom(seed + 6)),
     strikeDatabase(createRandom(seed + 7)),
+    strikeSessions(createRandom(seed + 8)),
     tendAll(),
   ]);
   subscriber.calm();
