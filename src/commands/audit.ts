@@ -18,7 +18,7 @@ export const audit: Command = {
     ['--limit N', `number of latest entries (default ${limitDefault})`],
     ['--json', 'print one JSON object per line'],
   ],
-  async run({ values }, { config, print }) {
+  async run({ values }, { config, print, printError }) {
     const limit = Number(textOption(values, 'limit') ?? limitDefault);
     if (!Number.isInteger(limit) || limit < 1 || limit > limitMax) {
       throw new UsageError(`--limit must be an integer from 1 to ${limitMax}`);
@@ -34,7 +34,7 @@ export const audit: Command = {
       limit,
     };
     const entries = await withDatabase(config, (db) => readAuditLog(db, filter));
-    if (entries.length === 0 && values.json !== true) process.stderr.write('No matching audit entries.\n');
+    if (entries.length === 0 && values.json !== true) printError('No matching audit entries.');
     for (const entry of entries) {
       const { at, kind, accountId, clientId: client, grantId: grant, details, email } = entry;
       if (values.json === true) {

@@ -18,6 +18,8 @@ export interface CommandContext {
   config: Config;
   /** Prints a line to standard output. */
   print: (line: string) => void;
+  /** Prints a line to standard error. */
+  printError: (line: string) => void;
 }
 
 /** An option as help shows it. One that names a value takes a string: `['--email E', 'e-mail address']`. */

@@ -12,7 +12,7 @@ import { findServer } from './running_server.ts';
 /** @throws ConfigError if there is no configuration file; PlatformError with its problems */
 export async function loadCommandPlatform(config: Config): Promise<Platform> {
   if (config.configFile === null && !mayUseExample(config))
-    throw new ConfigError([missingConfigFile(process.cwd())]);
+    throw new ConfigError([missingConfigFile(config.folder)]);
   return loadPlatform(config.configFile);
 }
 

@@ -29,10 +29,10 @@ export function listCommand<Row>({
 }: List<Row>): Command {
   return {
     options: [['--json', jsonHelp]],
-    async run({ values }, { config, print }) {
+    async run({ values }, { config, print, printError }) {
       const rows = await withDatabase(config, (db) => read(db));
       if (values.json === true) print(JSON.stringify(rows.map(toJson)));
-      else if (rows.length === 0) process.stderr.write(`${none}\n`);
+      else if (rows.length === 0) printError(none);
       else for (const row of rows) print(toLine(row, rows));
     },
   };

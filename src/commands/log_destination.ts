@@ -15,14 +15,16 @@ const bufferedMax = 65_536;
 export function openLogDestination(target: number | string): DestinationStream & { flushSync: () => void } {
   const destination = pino.destination({ dest: target, sync: true });
   let lines = '';
+  let writesAtExit = false;
   const write = () => {
     const text = lines;
     lines = '';
     if (text !== '') destination.write(text);
   };
-  process.on('exit', write);
   return {
     write(line) {
+      if (!writesAtExit) process.on('exit', write);
+      writesAtExit = true;
       if (lines === '') setImmediate(write);
       lines += line;
       if (lines.length >= bufferedMax) write();

@@ -23,6 +23,8 @@ import { openStorage, type Storage } from './storage.ts';
 /** Maximum seconds for a stop. Longer than the timeouts of delivery attempts (15 s) and of database queries. */
 const stopSecondsMax = 30;
 
+const stopSignals = ['SIGTERM', 'SIGINT'] as const;
+
 export interface ServeOptions {
   config: Config;
   logger: Logger;
@@ -38,10 +40,19 @@ export interface ServeOptions {
 
 /** Serves until a signal arrives. */
 export async function serve(options: ServeOptions): Promise<void> {
+  const { logger } = options;
+  // First, so that a signal during start-up also causes a clean stop.
+  const signals = listenToSignals(logger);
+  try {
+    await serveUntil(signals.first, options);
+  } finally {
+    signals.release();
+  }
+  logger.info('stopped');
+}
+
+async function serveUntil(stopped: Promise<NodeJS.Signals>, options: ServeOptions): Promise<void> {
   const { config, logger } = options;
-  // Installed first, so that a signal during start-up also causes a clean stop.
-  const stopped = stopSignal(logger);
-  shortenCollectionPauses();
   if (isPublicHttp(config.baseUrl)) {
     logger.warn({ base_url: config.baseUrl }, 'no TLS: passwords and tokens are sent unencrypted');
   }
@@ -52,6 +63,7 @@ export async function serve(options: ServeOptions): Promise<void> {
     if (storage.description !== null) logger.info(storage.description);
     await prepareDatabase(options, storage, platform);
     const { databaseUrl, secret } = storage;
+    shortenCollectionPauses();
     // Loaded here, because most of what prevents a start is known by now.
     const { startServer } = await import('../server.ts');
     const server = await startServer({
@@ -78,7 +90,6 @@ export async function serve(options: ServeOptions): Promise<void> {
   } finally {
     await storage.close();
   }
-  logger.info('stopped');
 }
 
 async function prepareDatabase(options: ServeOptions, storage: Storage, platform: Platform) {
@@ -113,19 +124,25 @@ function exitAfterTimeout(server: RunningServer, logger: Logger): void {
   }, stopSecondsMax * 1_000).unref();
 }
 
-/** The first signal requests a clean stop, the second one ends the process immediately. */
-function stopSignal(logger: Logger): Promise<NodeJS.Signals> {
-  return new Promise((resolve) => {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-      process.once(signal, () => {
-        resolve(signal);
-        process.once(signal, () => {
-          logger.warn('exiting immediately after a second signal');
-          process.exit(1);
-        });
-      });
+/** The first signal requests a clean stop, the second one of the same kind ends the process immediately. */
+function listenToSignals(logger: Logger): { first: Promise<NodeJS.Signals>; release: () => void } {
+  const { promise: first, resolve } = Promise.withResolvers<NodeJS.Signals>();
+  const received = new Set<NodeJS.Signals>();
+  const receive = (signal: NodeJS.Signals) => {
+    if (received.has(signal)) {
+      logger.warn('exiting immediately after a second signal');
+      process.exit(1);
     }
-  });
+    received.add(signal);
+    resolve(signal);
+  };
+  for (const signal of stopSignals) process.on(signal, receive);
+  return {
+    first,
+    release: () => {
+      for (const signal of stopSignals) process.removeListener(signal, receive);
+    },
+  };
 }
 
 function explainListenError(error: unknown, config: Config): unknown {

@@ -39,7 +39,7 @@ export function nextSteps(config: Config, tour: Tour, clientSecret: string | nul
     `  Nuncio runs at  ${baseUrl}`,
     `  Console         ${baseUrl}/console`,
     `  Reference       ${baseUrl}/docs`,
-    `  Platform        ${config.configFile ?? `the example, because there is no nuncio.config.ts in ${process.cwd()}`}`,
+    `  Platform        ${config.configFile ?? `the example, because there is no nuncio.config.ts in ${config.folder}`}`,
   ];
   if (tour.user !== null) lines.push(`  Demo user       ${tour.user.email}  password  ${tour.user.password}`);
   else if (tour.loginUrl !== null) lines.push(`  Sign-in         by your application at ${tour.loginUrl}`);
@@ -64,14 +64,14 @@ function stepsOf({ baseUrl }: Config, tour: Tour, clientSecret: string | null): 
 }
 
 /** The settings that decide which database and platform a command uses, if they differ from the defaults. */
-function settingsOf({ dataDir, databaseUrl, databaseSchema, configFile, port }: Config): string[] {
+function settingsOf({ dataDir, databaseUrl, databaseSchema, configFile, port, folder }: Config): string[] {
   return [
     ...(databaseUrl === null
-      ? dataDir === resolve('data')
+      ? dataDir === resolve(folder, 'data')
         ? []
         : ['NUNCIO_DATA_DIR']
       : ['DATABASE_URL', ...(port === 3000 ? [] : ['PORT'])]),
     ...(databaseSchema === defaultSchema ? [] : ['NUNCIO_DATABASE_SCHEMA']),
-    ...(configFile === findConfigFile(process.cwd()) ? [] : ['NUNCIO_CONFIG']),
+    ...(configFile === findConfigFile(folder) ? [] : ['NUNCIO_CONFIG']),
   ];
 }

@@ -18,6 +18,8 @@ export type Mode = 'dev' | 'start' | 'command';
 
 export interface Config extends MetricsSettings {
   readonly mode: Mode;
+  /** The current directory, where relative paths begin. */
+  readonly folder: string;
   /** Origin without a trailing slash. Also the issuer. */
   readonly baseUrl: string;
   readonly port: number;
@@ -85,16 +87,22 @@ export class ConfigError extends Error {
 
 /**
  * @param unknown problems with unknown settings, to be reported together with the others
+ * @param folder the current directory
  * @throws ConfigError with all problems
  */
-export function loadConfig(environment: Environment, mode: Mode, unknown: readonly string[] = []): Config {
+export function loadConfig(
+  environment: Environment,
+  mode: Mode,
+  unknown: readonly string[] = [],
+  folder = process.cwd(),
+): Config {
   const problems: string[] = [...unknown];
   const reportInvalid = (name: keyof Environment, value: string, accepted: string) => {
     problems.push(`${name} is ${JSON.stringify(value)}: it must be ${accepted}`);
   };
 
   const port = readInteger(environment, 'PORT', 3000, 0, 65_535, reportInvalid);
-  const tls = readTls(environment, problems);
+  const tls = readTls(environment, folder, problems);
   const baseUrl = readBaseUrl(environment, port, tls !== null, reportInvalid);
   const insecureHttp = readSwitch(environment, 'NUNCIO_INSECURE_HTTP', false, reportInvalid);
   if (mode === 'start' && !insecureHttp && baseUrl !== undefined && isPublicHttp(baseUrl)) {
@@ -129,12 +137,13 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
 
   const configFile =
     environment.NUNCIO_CONFIG === undefined
-      ? findConfigFile(process.cwd())
-      : resolve(environment.NUNCIO_CONFIG);
-  if (mode === 'start' && configFile === null) problems.push(missingConfigFile(process.cwd()));
+      ? findConfigFile(folder)
+      : resolve(folder, environment.NUNCIO_CONFIG);
+  if (mode === 'start' && configFile === null) problems.push(missingConfigFile(folder));
 
   const config: Config = {
     mode,
+    folder,
     baseUrl: baseUrl ?? '',
     port,
     host: environment.HOST ?? (mode === 'start' ? '0.0.0.0' : '127.0.0.1'),
@@ -148,7 +157,7 @@ export function loadConfig(environment: Environment, mode: Mode, unknown: readon
       1_000,
       reportInvalid,
     ),
-    dataDir: resolve(environment.NUNCIO_DATA_DIR ?? './data'),
+    dataDir: resolve(folder, environment.NUNCIO_DATA_DIR ?? 'data'),
     secret,
     insecureSubscribers: insecureSubscribers && baseUrl !== undefined && mayBeInsecure(baseUrl),
     retryScheduleSeconds: readRetrySchedule(environment, reportInvalid),
@@ -206,15 +215,15 @@ function readSwitch(
   return false;
 }
 
-function readTls(environment: Environment, problems: string[]): TlsFiles | null {
+function readTls(environment: Environment, folder: string, problems: string[]): TlsFiles | null {
   const {
     NUNCIO_TLS_CERT_FILE: cert,
     NUNCIO_TLS_KEY_FILE: key,
     NUNCIO_TLS_CLIENT_CA_FILE: clientCa,
   } = environment;
   if (cert !== undefined && key !== undefined) {
-    const clientCaFile = clientCa === undefined ? null : resolve(clientCa);
-    return Object.freeze({ certFile: resolve(cert), keyFile: resolve(key), clientCaFile });
+    const clientCaFile = clientCa === undefined ? null : resolve(folder, clientCa);
+    return Object.freeze({ certFile: resolve(folder, cert), keyFile: resolve(folder, key), clientCaFile });
   }
   const given = Object.entries({ cert, key, clientCa }).some(([, path]) => path !== undefined);
   if (given && cert === undefined) {

@@ -42,11 +42,16 @@ const serviceVariable =
   /^NUNCIO_(?:\w+_)?(?:SERVICE_(?:HOST|PORT)(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)$/;
 const serviceAddress = /^(?:tcp|udp|sctp):\/\//;
 
-/** Reads the environment of the process. */
-export function readEnvironment(): Environment {
+/** The environment of this process, with the variables of other programs. */
+export function environmentOfProcess(): Readonly<Record<string, string | undefined>> {
+  return process.env;
+}
+
+/** Reads Nuncio's variables. */
+export function readEnvironment(variables: Readonly<Record<string, string | undefined>>): Environment {
   const environment: Record<string, string> = {};
   for (const name of names) {
-    const value = process.env[name];
+    const value = variables[name];
     if (value !== undefined && value.trim() !== '') environment[name] = value.trim();
   }
   return environment;
@@ -73,11 +78,6 @@ export function unknownSettings(environment: Readonly<Record<string, string | un
       const near = nearestName(name, names) ?? nearestName(name.slice(prefix.length), names);
       return `${name} is not a setting${near === undefined ? ': see docs/settings.md' : `: did you mean ${near}?`}`;
     });
-}
-
-/** The unknown settings of this process. */
-export function unknownSettingsOfProcess(): string[] {
-  return unknownSettings(process.env);
 }
 
 /**

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import type { Environment } from '../../src/config/environment.ts';
 import { clusterOf } from '../../src/database/embedded/home.ts';
-import { runCommand, startProcess, temporaryFolder } from '../support/servers/process.ts';
+import { runCommand, runCommandProcess, startProcess, temporaryFolder } from '../support/servers/process.ts';
 import { freePort } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -18,7 +18,7 @@ async function settings(t: Parameters<typeof temporaryFolder>[0]) {
 }
 
 test('an unknown command, option or word is a usage error: exit 2 with a hint', async () => {
-  const unknown = await runCommand(['frobnicate'], {});
+  const unknown = await runCommandProcess(['frobnicate'], {});
   assert.equal(unknown.code, 2);
   assert.equal(unknown.stderr, 'nuncio: unknown command "frobnicate"\nsee nuncio --help\n');
   const option = await runCommand(['migrate', '--fast'], {});
@@ -54,7 +54,7 @@ test('a mistake in the arguments is one line without a stack', async (t) => {
   assert.equal(client.code, 1);
   assert.match(client.stderr, /^nuncio: the redirect URI [^\n]*\n$/);
   const address = `postgres://user:password@127.0.0.1:${await freePort()}/database`;
-  const nowhere = await runCommand(['client', 'list'], { ...environment, DATABASE_URL: address });
+  const nowhere = await runCommandProcess(['client', 'list'], { ...environment, DATABASE_URL: address });
   assert.equal(nowhere.code, 1);
   assert.match(
     nowhere.stderr,
@@ -63,7 +63,7 @@ test('a mistake in the arguments is one line without a stack', async (t) => {
 });
 
 test('every command has a help text', async () => {
-  const overview = await runCommand(['--help'], {});
+  const overview = await runCommandProcess(['--help'], {});
   assert.equal(overview.code, 0);
   const names = [...overview.stdout.matchAll(/^ {2}([a-z]+(?: [a-z]+)?) {2,}\S/gm)].map(
     ([, name]) => name as string,
@@ -77,14 +77,14 @@ test('every command has a help text', async () => {
 });
 
 test('a wrong setting stops the start: exit 1, one line each, no stack', async () => {
-  const { code, stderr } = await runCommand(['start'], { PORT: 'http', LOG_LEVEL: 'loud' });
+  const { code, stderr } = await runCommandProcess(['start'], { PORT: 'http', LOG_LEVEL: 'loud' });
   assert.equal(code, 1);
   assert.match(stderr, /^nuncio: PORT is "http": it must be [^\n]+\nnuncio: LOG_LEVEL is "loud": [^\n]+\n$/);
   const mistyped = { NUNCIO_DATADIR: '/tmp' } as Environment;
   const unknown = await runCommand(['migrate'], mistyped);
   assert.equal(unknown.code, 1);
   assert.equal(unknown.stderr, 'nuncio: NUNCIO_DATADIR is not a setting: did you mean NUNCIO_DATA_DIR?\n');
-  const folder = await runCommand(['migrate', '--init'], { NUNCIO_DATA_DIR: '/dev/null/x' });
+  const folder = await runCommandProcess(['migrate', '--init'], { NUNCIO_DATA_DIR: '/dev/null/x' });
   assert.equal(folder.code, 1);
   assert.match(folder.stderr, /^nuncio: NUNCIO_DATA_DIR is "\/dev\/null\/x": [^\n]+\n$/);
 });
@@ -116,7 +116,7 @@ test('a second server on the same data directory says so and exits 1', async (t)
   const environment = await settings(t);
   const first = startProcess(t, ['dev'], environment);
   await first.ready();
-  const second = await runCommand(['dev'], { ...environment, PORT: String(await freePort()) });
+  const second = await runCommandProcess(['dev'], { ...environment, PORT: String(await freePort()) });
   assert.equal(second.code, 1);
   assert.match(second.stderr, /^nuncio: [^\n]*(another|other) server[^\n]*\n$/i);
   // The server ends before its directory is removed: hooks run in the order in which they were added.
@@ -127,7 +127,10 @@ test('an occupied port is named', async (t) => {
   const environment = await settings(t);
   const first = startProcess(t, ['dev'], environment);
   await first.ready();
-  const second = await runCommand(['dev'], { ...environment, NUNCIO_DATA_DIR: await temporaryFolder(t) });
+  const second = await runCommandProcess(['dev'], {
+    ...environment,
+    NUNCIO_DATA_DIR: await temporaryFolder(t),
+  });
   assert.equal(second.code, 1);
   assert.match(second.stderr, /PORT is "\d+": the port is in use/);
   assert.equal(await first.end('SIGTERM'), 0);
@@ -176,7 +179,7 @@ test('an unfinished request does not keep a server from stopping cleanly', async
 
 test('start --no-migrate refuses an outdated schema', async (t) => {
   const environment = await settings(t);
-  const { code, stderr } = await runCommand(['start', '--no-migrate'], environment);
+  const { code, stderr } = await runCommandProcess(['start', '--no-migrate'], environment);
   assert.equal(code, 1);
   assert.match(stderr, /schema lacks .*run nuncio migrate/);
 });

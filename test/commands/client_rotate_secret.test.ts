@@ -15,7 +15,11 @@ async function rotate(id: string, values: Record<string, string | boolean> = {})
   const lines: string[] = [];
   await clientRotateSecret.run(
     { values, positionals: [id] },
-    { config: { ...server.config, databaseUrl: server.databaseUrl }, print: (line) => lines.push(line) },
+    {
+      config: { ...server.config, databaseUrl: server.databaseUrl },
+      print: (line) => lines.push(line),
+      printError: () => {},
+    },
   );
   return lines;
 }

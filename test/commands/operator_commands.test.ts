@@ -27,7 +27,10 @@ const server = await startTestServer({ after });
 async function run(command: Command, values: Record<string, string | boolean>, ...positionals: string[]) {
   const lines: string[] = [];
   const config = { ...server.config, databaseUrl: server.databaseUrl };
-  await command.run({ values, positionals }, { config, print: (line) => lines.push(line) });
+  await command.run(
+    { values, positionals },
+    { config, print: (line) => lines.push(line), printError: () => {} },
+  );
   return lines;
 }
 

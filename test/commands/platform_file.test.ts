@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { sql } from 'kysely';
 import { openDatabase } from '../../src/database/database.ts';
 import { createForeignDatabase } from '../support/database/database.ts';
-import { runCommand, startProcess, temporaryFolder } from '../support/servers/process.ts';
+import { runCommand, runCommandProcess, startProcess, temporaryFolder } from '../support/servers/process.ts';
 import { freePort, testSecret } from '../support/servers/server.ts';
 
 const missing =
@@ -15,7 +15,7 @@ const missing =
 
 test('start refuses to run the example, names the files that it looked for, and creates nothing', async (t) => {
   const folder = await temporaryFolder(t);
-  const failed = await runCommand(['start'], { PORT: String(await freePort()) }, folder);
+  const failed = await runCommandProcess(['start'], { PORT: String(await freePort()) }, folder);
   assert.equal(failed.code, 1);
   assert.match(failed.stderr, missing);
   assert.deepEqual(await readdir(folder), []);
@@ -76,7 +76,7 @@ test('a configuration of any package type loads, and a mistake in it is one line
   await writeFile(join(folder, 'kinds.ts'), 'export const kinds: object[] = [];');
   await writeFile(join(folder, 'broken.ts'), 'export default {\n  brand: 1\n  eventKinds: [],\n};\n');
   await writeFile(join(folder, 'undefined.ts'), 'const a: number = 1;\nexport default { a, b };\n');
-  const run = (file: string, word: string) => runCommand([word], { NUNCIO_CONFIG: file }, folder);
+  const run = (file: string, word: string) => runCommandProcess([word], { NUNCIO_CONFIG: file }, folder);
   for (const type of ['{"type":"commonjs"}', '{"type":"module"}', '{}']) {
     await writeFile(join(folder, 'package.json'), type);
     await writeFile(join(folder, 'own.ts'), declaration);

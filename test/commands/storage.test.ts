@@ -11,7 +11,13 @@ import { announceServer, findServer, respondsAt } from '../../src/commands/runni
 import { loadConfig } from '../../src/config/config.ts';
 import { loadSecret } from '../../src/config/secret.ts';
 import { createForeignDatabase } from '../support/database/database.ts';
-import { prepareProcess, runCommand, startProcess, temporaryFolder } from '../support/servers/process.ts';
+import {
+  prepareProcess,
+  runCommand,
+  runCommandProcess,
+  startProcess,
+  temporaryFolder,
+} from '../support/servers/process.ts';
 import { freePort } from '../support/servers/server.ts';
 
 const user = ['user', 'create', '--email', 'ann@example.com', '--password', 'a long password'];
@@ -26,7 +32,7 @@ test('a command without a database says what it would create, and creates it wit
     assert.ok(failed.stderr.includes(join(folder, 'data')));
     assert.deepEqual(await readdir(folder), []);
   }
-  const created = await runCommand([...user, '--init'], settings, folder);
+  const created = await runCommandProcess([...user, '--init'], settings, folder);
   assert.deepEqual([created.code, created.stderr], [0, '']);
   const again = await runCommand(user, settings, folder);
   assert.match(again.stderr, /ann@example\.com/);
@@ -46,7 +52,7 @@ test('a command in another folder than the server’s refuses to create a databa
   assert.deepEqual(await readdir(elsewhere), []);
   // A database that is there, from an earlier trial, may be meant.
   await runCommand([...user, '--init'], settings, elsewhere);
-  const warned = await runCommand(['client', 'list', '--json'], settings, elsewhere);
+  const warned = await runCommandProcess(['client', 'list', '--json'], settings, elsewhere);
   assert.equal(warned.code, 0);
   assert.match(
     warned.stderr,

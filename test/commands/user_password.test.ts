@@ -37,7 +37,7 @@ async function reset(account: TestAccount, values: Record<string, boolean> = {})
   const config = { ...server.config, databaseUrl: server.databaseUrl };
   await userPassword.run(
     { values: { password, ...values }, positionals: [account.email] },
-    { config, print: (line) => lines.push(line) },
+    { config, print: (line) => lines.push(line), printError: () => {} },
   );
   return lines;
 }

@@ -7,15 +7,26 @@ import { test } from 'node:test';
 import { sql } from 'kysely';
 import type { Environment } from '../../src/config/environment.ts';
 import { execute } from '../support/database/database.ts';
-import { prepareProcess, runCommand, startProcess, temporaryFolder } from '../support/servers/process.ts';
+import {
+  prepareProcess,
+  runCommand,
+  runCommandProcess,
+  startProcess,
+  temporaryFolder,
+} from '../support/servers/process.ts';
 import { freePort } from '../support/servers/server.ts';
 
 const commands = [['start'], ['dev'], ['migrate'], ['client', 'list']];
 
-/** Asserts that each command fails with one line. */
-async function failsInOneLine(settings: Environment, line: RegExp, words = commands): Promise<void> {
+/** Asserts that each command fails with one line. @param run runs a command, as a process or in this one */
+async function failsInOneLine(
+  settings: Environment,
+  line: RegExp,
+  words = commands,
+  run = runCommand,
+): Promise<void> {
   for (const command of words) {
-    const { code, stdout, stderr } = await runCommand(command, { LOG_LEVEL: 'fatal', ...settings });
+    const { code, stdout, stderr } = await run(command, { LOG_LEVEL: 'fatal', ...settings });
     assert.deepEqual([code, stdout], [1, ''], command.join(' '));
     assert.match(stderr, /^nuncio: [^\n]+\n$/, command.join(' '));
     assert.match(stderr, line, command.join(' '));
@@ -29,7 +40,8 @@ test('a wrong NUNCIO_SECRET is one line, with the stack at LOG_LEVEL=debug', asy
   assert.equal(await server.end('SIGTERM'), 0);
   const wrong = { ...settings, NUNCIO_SECRET: 'x'.repeat(40) };
   const line = /sealed with a different NUNCIO_SECRET: set NUNCIO_SECRET to the secret of the servers/;
-  await failsInOneLine(wrong, line, [['start'], ['start', '--no-migrate'], ['dev'], ['keys', 'rotate']]);
+  const words = [['start'], ['start', '--no-migrate'], ['dev'], ['keys', 'rotate']];
+  await failsInOneLine(wrong, line, words, runCommandProcess);
   const verbose = await runCommand(['keys', 'rotate'], { ...wrong, LOG_LEVEL: 'debug' });
   assert.match(verbose.stderr, /^nuncio: [^\n]+\n[\s\S]+\n {4}at /);
 });

@@ -10,7 +10,7 @@ import { type Environment, unknownSettings } from '../../src/config/environment.
 import { loadSecret } from '../../src/config/secret.ts';
 import { createApplication } from '../../src/http/application.ts';
 import { createDatabase } from '../support/database/database.ts';
-import { runCommand, temporaryFolder } from '../support/servers/process.ts';
+import { runCommandProcess, temporaryFolder } from '../support/servers/process.ts';
 import { freePort } from '../support/servers/server.ts';
 
 function problemsOf(environment: Environment, mode: Mode = 'start'): readonly string[] {
@@ -279,7 +279,7 @@ test('start reports a wrong host or proxy in one line', async (t) => {
   const cases: Environment[] = [{ HOST: 'no such host' }, { NUNCIO_TRUST_PROXY: '0.0.0.0/0' }];
   for (const environment of cases) {
     const all = { ...settings, DATABASE_URL: database.url, ...environment };
-    const { code, stderr } = await runCommand(['start'], all);
+    const { code, stderr } = await runCommandProcess(['start'], all);
     assert.equal(code, 1, stderr);
     assert.doesNotMatch(stderr, /\n\s+at /, stderr);
     const [name = ''] = Object.keys(environment);

@@ -141,7 +141,7 @@ async function createApplication(on: TestServer) {
 function makeAdmin(on: TestServer, externalId: string) {
   const config = { ...on.config, databaseUrl: on.databaseUrl };
   const values = { 'external-id': externalId, admin: true };
-  return userCreate.run({ values, positionals: [] }, { config, print: () => {} });
+  return userCreate.run({ values, positionals: [] }, { config, print: () => {}, printError: () => {} });
 }
 
 test('attack: write:logins signs in no administrator, nor a user who becomes one', async () => {

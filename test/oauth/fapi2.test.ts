@@ -34,7 +34,11 @@ async function create(
   const lines: string[] = [];
   await clientCreate.run(
     { values: { name: 'Bank', 'redirect-uri': [redirectUri], json: true, ...values }, positionals: [] },
-    { config: { ...server.config, databaseUrl: server.databaseUrl }, print: (line) => lines.push(line) },
+    {
+      config: { ...server.config, databaseUrl: server.databaseUrl },
+      print: (line) => lines.push(line),
+      printError: () => {},
+    },
   );
   return JSON.parse(lines.join('\n'));
 }

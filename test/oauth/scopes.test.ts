@@ -52,7 +52,11 @@ async function createdByCommand(): Promise<TestClient> {
   const lines: string[] = [];
   await clientCreate.run(
     { values: { name: 'App', 'redirect-uri': [redirectUri], json: true }, positionals: [] },
-    { config: { ...server.config, databaseUrl: server.databaseUrl }, print: (line) => lines.push(line) },
+    {
+      config: { ...server.config, databaseUrl: server.databaseUrl },
+      print: (line) => lines.push(line),
+      printError: () => {},
+    },
   );
   const { client_id: id, client_secret: secret } = JSON.parse(lines.join('\n'));
   return { id, secret, redirectUri, authMethod: 'client_secret_basic' } as TestClient;

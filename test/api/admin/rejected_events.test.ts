@@ -151,7 +151,10 @@ test('the commands list, retry and discard rejected events', async () => {
   const config = { ...server.config, databaseUrl: server.databaseUrl };
   const run = async (command: typeof rejectedList, values: Record<string, string | boolean>) => {
     const lines: string[] = [];
-    await command.run({ values, positionals: [] }, { config, print: (line) => lines.push(line) });
+    await command.run(
+      { values, positionals: [] },
+      { config, print: (line) => lines.push(line), printError: () => {} },
+    );
     return lines.join('\n');
   };
   const [one, two] = [await createTestAccount(server), await createTestAccount(server)];

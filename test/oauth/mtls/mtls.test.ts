@@ -106,7 +106,11 @@ test('a FAPI 2.0 client authenticates by its certificate alone and gets bound to
       },
       positionals: [],
     },
-    { config: { ...server.config, databaseUrl: server.databaseUrl }, print: (line) => lines.push(line) },
+    {
+      config: { ...server.config, databaseUrl: server.databaseUrl },
+      print: (line) => lines.push(line),
+      printError: () => {},
+    },
   );
   const { client_id } = JSON.parse(lines.join('')) as { client_id: string };
   const machine = { ...form, client_id };

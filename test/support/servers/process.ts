@@ -5,6 +5,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { runCommandLine } from '../../../src/commands/command_line.ts';
 import { type Config, loadConfig } from '../../../src/config/config.ts';
 import type { Environment } from '../../../src/config/environment.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
@@ -135,10 +136,30 @@ export interface CommandResult {
 }
 
 /**
- * Runs a command until it exits.
+ * Runs a command until it ends, in this process.
  * @param cwd the current directory; by default the one of the tests, which has the example platform
  */
-export function runCommand(words: string[], settings: Environment, cwd?: string): Promise<CommandResult> {
+export async function runCommand(
+  words: string[],
+  settings: Environment,
+  cwd = process.cwd(),
+): Promise<CommandResult> {
+  const [stdout, stderr]: [string[], string[]] = [[], []];
+  const code = await runCommandLine(words, {
+    environment: settings,
+    folder: cwd,
+    print: (line) => stdout.push(`${line}\n`),
+    printError: (line) => stderr.push(`${line}\n`),
+  });
+  return { code, stdout: stdout.join(''), stderr: stderr.join('') };
+}
+
+/** Runs a command as a process, as users do, until it exits. */
+export function runCommandProcess(
+  words: string[],
+  settings: Environment,
+  cwd?: string,
+): Promise<CommandResult> {
   const options = { env: environmentOf(settings), cwd };
   return new Promise((resolve) => {
     execFile(process.execPath, [cli, ...words], options, (error, stdout, stderr) => {

@@ -6,7 +6,7 @@ import { sql } from 'kysely';
 import { silentNodeAfterMs } from '../../../src/grants/delivery_hold.ts';
 import { deadNodeAfterMs, Peers } from '../../../src/webhooks/lanes/peers.ts';
 import { openTestDatabase } from '../../support/database/open_database.ts';
-import { runCommand, startProcess } from '../../support/servers/process.ts';
+import { runCommandProcess, startProcess } from '../../support/servers/process.ts';
 import { freePort, startTestServer, testSecret } from '../../support/servers/server.ts';
 import { startTwoNodes } from '../../support/servers/two_nodes.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
@@ -130,7 +130,7 @@ test('a node does not start while another of its name runs, and starts afterward
   const first = startProcess(t, ['start'], settingsOf(String(await freePort()), url, 'nuncio-0'));
   await first.ready();
   const settings = settingsOf(String(await freePort()), url, 'nuncio-0');
-  const second = await runCommand(['start'], settings);
+  const second = await runCommandProcess(['start'], settings);
   assert.equal(second.code, 1);
   const lines = second.stderr.trim().split('\n');
   assert.equal(lines.length, 1, second.stderr);

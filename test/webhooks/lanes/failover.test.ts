@@ -177,7 +177,11 @@ test('webhooks 66: epoch begin` gives later deliveries ids of a new epoch and wa
   const begin = () =>
     epochBegin.run(
       { values: {}, positionals: [] },
-      { config: { ...server.config, databaseUrl: server.databaseUrl }, print: () => {} },
+      {
+        config: { ...server.config, databaseUrl: server.databaseUrl },
+        print: () => {},
+        printError: () => {},
+      },
     );
   await assert.rejects(begin(), CommandError);
 
