@@ -35,7 +35,8 @@ async function createFrom(template: string): Promise<TestDatabase> {
   const adminUrl = process.env.TEST_DATABASE_URL;
   if (adminUrl === undefined) throw new Error('tests are run by `npm test` (with a file to run one of them)');
   const name = `test_${newId().replaceAll('-', '')}`;
-  await execute(adminUrl, `create database ${name} template ${template}`);
+  // By default PostgreSQL also writes a copy to the log, which takes twice the processor time.
+  await execute(adminUrl, `create database ${name} template ${template} strategy file_copy`);
   return {
     url: databaseUrl(adminUrl, name),
     drop: () => execute(adminUrl, `drop database if exists ${name} with (force)`),

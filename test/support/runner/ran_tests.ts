@@ -53,5 +53,6 @@ export function slowestFiles(durations: ReadonlyMap<string, number>, costs: read
     const cost = costs.find((each) => testFileName(each.file) === file);
     return `${seconds(ms)} ${seconds(cost?.processorMs)}  ${file}`;
   });
-  return `slowest files: seconds, of the processor\n${lines.join('\n')}\n`;
+  const total = costs.reduce((sum, { processorMs }) => sum + processorMs, 0);
+  return `slowest files: seconds, of the processor\n${lines.join('\n')}\n${seconds(undefined)} ${seconds(total)}  all files in shared processes\n`;
 }

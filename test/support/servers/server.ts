@@ -55,7 +55,7 @@ export async function startTestServer(
   if (platform !== undefined) await migrateCollections(database.url, platform.collections);
   const running = await startServer({
     config,
-    platform: platform ?? (await loadPlatform(null)),
+    platform: platform ?? (await shippedPlatform()),
     databaseUrl: database.url,
     secret: testSecret,
     logger,
@@ -69,6 +69,14 @@ export async function startTestServer(
     await database.drop();
   });
   return { baseUrl: config.baseUrl, config, db, databaseUrl: database.url, running };
+}
+
+let shipped: Promise<Platform> | undefined;
+
+/** The shipped example, which no server changes. */
+function shippedPlatform(): Promise<Platform> {
+  shipped ??= loadPlatform(null);
+  return shipped;
 }
 
 /** The first port for tests, below the ephemeral ports of the system. */
