@@ -112,27 +112,18 @@ test('dev serves, prints where to go next, and stops cleanly on SIGTERM', async 
   assert.doesNotMatch(server.output(), /oidc-provider|unsupported runtime/i);
 });
 
-test('a second server on the same data directory says so and exits 1', async (t) => {
+test('a second server on the same data directory, or on the same port, says so and exits 1', async (t) => {
   const environment = await settings(t);
   const first = startProcess(t, ['dev'], environment);
   await first.ready();
   const second = await runCommandProcess(['dev'], { ...environment, PORT: String(await freePort()) });
   assert.equal(second.code, 1);
   assert.match(second.stderr, /^nuncio: [^\n]*(another|other) server[^\n]*\n$/i);
+  const elsewhere = { ...environment, NUNCIO_DATA_DIR: await temporaryFolder(t) };
+  const occupied = await runCommandProcess(['dev'], elsewhere);
+  assert.equal(occupied.code, 1);
+  assert.match(occupied.stderr, /PORT is "\d+": the port is in use/);
   // The server ends before its directory is removed: hooks run in the order in which they were added.
-  assert.equal(await first.end('SIGTERM'), 0);
-});
-
-test('an occupied port is named', async (t) => {
-  const environment = await settings(t);
-  const first = startProcess(t, ['dev'], environment);
-  await first.ready();
-  const second = await runCommandProcess(['dev'], {
-    ...environment,
-    NUNCIO_DATA_DIR: await temporaryFolder(t),
-  });
-  assert.equal(second.code, 1);
-  assert.match(second.stderr, /PORT is "\d+": the port is in use/);
   assert.equal(await first.end('SIGTERM'), 0);
 });
 

@@ -11,7 +11,12 @@ import { samplesFor } from '../../src/console/pages/apps/sample_code.ts';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount, postForm, type TestClient } from '../support/clients/oauth.ts';
 import { connectApp } from '../support/console/connect_app.ts';
-import { accessibilityErrors, openConsole, startConsoleServer } from '../support/console/console_page.ts';
+import {
+  accessibilityErrors,
+  accessibilityErrorsOnTheWay,
+  openConsole,
+  startConsoleServer,
+} from '../support/console/console_page.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
 import { pagePlaces, phone, storyPlaces } from '../support/console/places.ts';
 import { createPublisher, publish, until } from '../support/webhooks/apps.ts';
@@ -46,7 +51,7 @@ test('the form of a new app folds the OAuth settings of its kind, and an error o
   assert.equal(await page.getByRole('checkbox', { name: /^Client credentials/ }).isChecked(), true);
   assert.equal(await page.getByRole('checkbox', { name: /^Authorization code/ }).isChecked(), false);
   assert.equal(await page.getByRole('radio', { name: /^Secret in a header/ }).isChecked(), true);
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   const none = page.getByRole('radio', { name: /^None/ }).first();
   await until(
     async () => {
@@ -75,7 +80,7 @@ for (const [where, options] of storyPlaces) {
       options,
     );
     await page.getByText('No apps yet').waitFor();
-    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
     await page.getByRole('link', { name: 'New app' }).first().click();
     await button(page, 'Create app').click();
     await page.getByText('Enter a name.').waitFor();
@@ -99,11 +104,11 @@ for (const [where, options] of storyPlaces) {
     await page.getByText('read the user’s articles and comments').click();
     await page.getByText('see its subscriptions to the user’s events').click();
     await page.getByText('receive the user’s events as they happen').click();
-    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
     await button(page, 'Create app').click();
 
     await page.getByText('It is shown only once').waitFor();
-    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
     const { consent, accessToken } = await connectApp(page, server, `${home.url}/callback`);
     const headers = { authorization: `Bearer ${accessToken}` };
     assert.match(await (await fetch(`${server.baseUrl}/api`, { headers })).text(), new RegExp(account.id));
@@ -182,11 +187,11 @@ test('an owner invites a developer, who accepts, works on the app, manages nobod
   await field(first.page, 'Email address').fill(developer.email);
   await button(first.page, 'Invite').click();
   await first.page.getByText('Invited', { exact: true }).waitFor();
-  assert.deepEqual(await accessibilityErrors(first.page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(first.page), []);
 
   const second = await openConsole(browser, server, developer, '/console/apps');
   await second.page.getByText('to Shared').waitFor();
-  assert.deepEqual(await accessibilityErrors(second.page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(second.page), []);
   await button(second.page, 'Accept').click();
   await second.page.getByRole('link', { name: 'Shared' }).click();
   await second.page.getByRole('tab', { name: 'Members' }).click();
@@ -246,7 +251,7 @@ test('an app is changed, and deleted by typing its name; a verified app’s revi
   await button(page, 'Add another').click();
   await field(page, 'Redirect URI 2').fill('https://reader.example/second');
   await page.getByText('Saving removes the verification').waitFor();
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   await button(page, 'Save').click();
   await page.getByText('Unverified', { exact: true }).waitFor();
   assert.deepEqual(
@@ -257,7 +262,7 @@ test('an app is changed, and deleted by typing its name; a verified app’s revi
   await button(page, 'Delete app').click();
   const dialog = page.getByRole('alertdialog');
   assert.ok(await dialog.getByRole('button', { name: 'Delete permanently' }).isDisabled());
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   await dialog.getByRole('textbox').fill('Reader');
   await dialog.getByRole('button', { name: 'Delete permanently' }).click();
   await page.getByText('No apps yet').waitFor();

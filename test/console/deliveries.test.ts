@@ -12,6 +12,7 @@ import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
 import {
   accessibilityErrors,
+  accessibilityErrorsOnTheWay,
   openConsole,
   startConsoleServer,
   tabTo,
@@ -57,7 +58,7 @@ for (const [where, options] of storyPlaces) {
     subscriber.behave((_received, response) => response.writeHead(500).end('warehouse offline'));
     await publish(publisher, user.account, ['second', 'third']);
     await page.locator('tr', { hasText: 'failed' }).nth(1).waitFor();
-    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
     await page.locator('tr', { hasText: 'failed' }).last().getByRole('link').click();
     await page.getByText('500: The receiver failed.').waitFor();
     await page.getByText('No automatic attempts are left.').waitFor();
@@ -65,7 +66,7 @@ for (const [where, options] of storyPlaces) {
     await page.getByText(`curl -i --globoff '${subscriber.url}/'`).waitFor();
     await page.getByRole('button', { name: 'Attempt 1 500' }).click();
     await page.getByRole('list', { name: 'Timing' }).getByText('First byte').waitFor();
-    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
 
     subscriber.behave(accept);
     await page.getByRole('button', { name: 'Resend' }).click();
@@ -74,7 +75,7 @@ for (const [where, options] of storyPlaces) {
     await page.getByRole('link', { name: 'Warehouse', exact: true }).click();
     await page.getByRole('button', { name: 'Recover' }).click();
     const dialog = page.getByRole('dialog', { name: 'Recover deliveries' });
-    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
     await dialog.getByRole('button', { name: 'Recover' }).click();
     await dialog.getByText('Done').waitFor();
     await dialog.getByText('1 resent, 0 added.').waitFor();
@@ -140,7 +141,7 @@ test('a response that was not stored is explained, and a binary one is labelled'
   const { page, problems } = await openConsole(browser, server, user.account, path);
   await page.getByText('The response is not stored').waitFor();
   await page.getByText('had filled their storage for that day (UTC)').waitFor();
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   await page.getByRole('button', { name: 'Attempt 1 500' }).click();
   await page.getByText('Response (body in base64)').waitFor();
   assert.equal(await page.getByText('The response is not stored').count(), 0);
@@ -201,7 +202,7 @@ test('a retried delivery shows its last response in a warning color, and the fil
   const badge = rows.locator('.badge-warn').getByText(/^Retrying · 500 · next in \d+ (?:s|min)$/);
   await badge.waitFor();
   assert.equal(await rows.count(), 1);
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   await rows.getByRole('link', { name: 'push' }).click();
   await page.locator('h1 ~ .badge-warn').getByText('Retrying · 500').waitFor();
   await page.goBack();
@@ -261,7 +262,7 @@ for (const signature of ['timestamp', 'sha256', 'standard'] as const) {
     const { page, problems } = await openConsole(browser, server, user.account, path);
     await page.getByText('a receiver that verifies it refuses this command').waitFor();
     await page.getByText('Replace *** in x-key.').waitFor();
-    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
     await page.getByRole('button', { name: 'Sign with the secret' }).click();
     await page.getByText('Receivers usually accept a signature for 5 minutes.').waitFor();
     const command = await page.getByRole('region', { name: 'curl' }).locator('code').textContent();

@@ -6,7 +6,12 @@ import { sql } from 'kysely';
 import type { Page } from 'playwright-core';
 import { startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount, mintAccessToken } from '../support/clients/oauth.ts';
-import { accessibilityErrors, openConsole, startConsoleServer } from '../support/console/console_page.ts';
+import {
+  accessibilityErrors,
+  accessibilityErrorsOnTheWay,
+  openConsole,
+  startConsoleServer,
+} from '../support/console/console_page.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
 import { pagePlaces } from '../support/console/places.ts';
 import { reject } from '../support/publishing/rejected_events.ts';
@@ -27,7 +32,7 @@ test('an example event is sent from the catalogue, and health counts it', async 
   await page.getByText('An invoice of the user was paid.').waitFor();
   await page.getByRole('tab', { name: 'Schema' }).click();
   await page.getByText('"minimum": 0').waitFor();
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   await page.getByRole('button', { name: 'Send', exact: true }).click();
   await page.getByRole('heading', { name: 'invoice.paid' }).waitFor();
   const [received] = await subscriber.waitFor(1);
@@ -40,7 +45,7 @@ test('an example event is sent from the catalogue, and health counts it', async 
   await page.getByText('Server error (5xx)').waitFor();
   await page.getByRole('img', { name: 'Deliveries over time by outcome' }).waitFor();
   await page.getByText('As a table').first().click();
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   await follow('/console/health');
   await page.getByText('Success rate', { exact: true }).waitFor();
   await page.getByText(/^about (?:< )?[\d.]+ m?s$/).waitFor();
@@ -127,7 +132,7 @@ test('a suspended app’s tokens stop, its owner reads why, and a reinstated app
   );
   const owner = await openConsole(browser, server, developer.account, `/console/apps/${app.client_id}`);
   await owner.page.getByText('This app is suspended').waitFor();
-  assert.deepEqual(await accessibilityErrors(owner.page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(owner.page), []);
   await page.getByRole('link', { name: 'Audit log of Suspicious' }).click();
   await page.getByText('It collects what it should not.').waitFor();
   await page.goBack();
@@ -161,7 +166,7 @@ test('the audit log and all subscriptions show names with links, and unclipped i
   await row.getByRole('link', { name: 'someone.with.a.long.address@subscribers.example' }).waitFor();
   await row.getByRole('link', { name: admin.email }).waitFor();
   assert.deepEqual(await clipped(page), []);
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   // A browser without a screen has no clipboard.
   await page.evaluate(
     "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { copied = text; } } })",
@@ -247,7 +252,7 @@ test('an administrator corrects a rejected event, and its subscriber gets it', a
     await page.getByRole('button', { name: 'Retry' }).click();
     await page.locator('.field-error').getByText(says).waitFor();
     assert.equal(await body.getAttribute('aria-invalid'), 'true', text);
-    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   }
   await body.fill('{"ref": "refs/heads/mended", "commits": [], "repository": {"name": "x"}}');
   await page.getByRole('textbox', { name: 'Kind' }).fill('');
@@ -308,7 +313,7 @@ test('rejected events are discarded one by one and several at once, by the keybo
   await page.getByRole('button', { name: /^Discard \d+ event/ }).click();
   await dialog.getByRole('button', { name: 'Discard' }).click();
   await page.getByText('No rejected events').waitFor();
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   assert.deepEqual(
     problems.filter((problem) => !problem.includes('404')),
     [],
@@ -328,7 +333,7 @@ test('the page of a missing rejected event says so, and a failed list can be ret
   await page.route(isList, (route) => route.abort());
   await follow('/console/operator/rejected');
   await page.getByRole('alert').getByText('cannot be reached').waitFor();
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   await page.unroute(isList);
   await page.getByRole('button', { name: 'Try again' }).click();
   await page.getByText('No rejected events').waitFor();

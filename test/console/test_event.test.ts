@@ -3,7 +3,11 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { startBrowser } from '../support/browser/chromium.ts';
-import { accessibilityErrors, openConsole, startConsoleServer } from '../support/console/console_page.ts';
+import {
+  accessibilityErrorsOnTheWay,
+  openConsole,
+  startConsoleServer,
+} from '../support/console/console_page.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
 import { storyPlaces } from '../support/console/places.ts';
 import { subscribe } from '../support/webhooks/apps.ts';
@@ -30,14 +34,14 @@ for (const [where, options] of storyPlaces) {
     assert.equal(shown?.length, 301, 'the start of the response');
     assert.equal(await outcome.locator('img').count(), 0, 'markup is text');
     await outcome.getByText(/^Next attempt in \d+ (?:s|min)\.$/).waitFor();
-    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
     assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
 
     subscriber.behave(accept);
     await send.click();
     await outcome.getByText(/^Delivered · 204 · (?:< )?[\d.]+ m?s$/).waitFor();
     assert.equal(await outcome.getByText('Next attempt').count(), 0);
-    assert.deepEqual(await accessibilityErrors(page), []);
+    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
     await outcome.getByRole('link', { name: 'View the test delivery' }).click();
     await page.getByRole('heading', { name: 'ping' }).waitFor();
     await page.locator('h1 ~ .badge').getByText('Succeeded').waitFor();
@@ -74,7 +78,7 @@ test('the page says that a test event was not sent: subscription paused elsewher
   await send.click();
   await page.getByRole('alert').getByText('The subscription is paused.').waitFor();
   await page.getByText('Deliveries are paused').waitFor();
-  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
   assert.equal(subscriber.received.length, 0);
 });
 

@@ -1,16 +1,13 @@
-/** The demo: over HTTP, and in a real browser. */
+/** The demo over HTTP. demo_browser.test.ts has it in a browser. */
 
 import assert from 'node:assert/strict';
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { type ChildProcess, execFile } from 'node:child_process';
 import { after, before, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Environment } from '../../src/config/environment.ts';
-import { openPage, startBrowser } from '../support/browser/chromium.ts';
 import { runCommand, startProcess, temporaryFolder } from '../support/servers/process.ts';
 import { freePort } from '../support/servers/server.ts';
-
-const demo = fileURLToPath(new URL('../../examples/reader/main.ts', import.meta.url));
+import { demo, startReader } from './reader.ts';
 
 let settings: Environment;
 const opened = new AsyncDisposableStack();
@@ -76,118 +73,17 @@ test('every step of npm run demo -- --once succeeds, on any port of the server',
   assert.match(output, /Every step succeeded\.\n$/);
 });
 
-test('the demo connects, logs in, confirms, publishes, shows the event and disconnects in a browser', async (t) => {
-  const port = await freePort();
-  const reader = await startReader(t, port);
-  const { page, problems } = await openPage(await startBrowser(t));
-  await page.goto(reader);
-  await page.getByRole('link', { name: 'Connect' }).click();
-  await page.getByLabel('Email address').fill('demo@example.com');
-  await page.getByLabel('Password').fill('demo-password');
-  await page.getByRole('button', { name: 'Sign in' }).click();
-  await page.getByRole('heading', { name: 'Connect Reader?' }).waitFor();
-  await page.getByRole('button', { name: 'Allow' }).click();
-
-  await page.getByLabel('Title').fill('Carried by hand');
-  await page.getByRole('button', { name: 'Save as a draft' }).click();
-  await page.getByText('article.created').waitFor();
-  await page.getByRole('button', { name: 'Publish' }).click();
-  await page.getByText('article.published').waitFor();
-  assert.equal(await page.getByText('signature verified by stripe').count(), 2);
-  await page.locator('#articles li', { hasText: 'Carried by hand' }).getByText('published').waitFor();
-
-  await page.getByRole('button', { name: 'Disconnect' }).click();
-  await page.getByText('Access was withdrawn').waitFor();
-  assert.deepEqual(problems, []);
-});
-
-test('an event is listed once after the user has connected in two browsers', async (t) => {
-  const reader = await startReader(t, await freePort());
-  const browser = await startBrowser(t);
-  const pages = [];
-  for (let count = 0; count < 2; count += 1) {
-    const { page } = await openPage(browser);
-    await page.goto(reader);
-    await page.getByRole('link', { name: 'Connect' }).click();
-    await page.getByLabel('Email address').fill('demo@example.com');
-    await page.getByLabel('Password').fill('demo-password');
-    await page.getByRole('button', { name: 'Sign in' }).click();
-    // The second time, the user has allowed the app already.
-    if (count === 0) await page.getByRole('button', { name: 'Allow' }).click();
-    await page.getByLabel('Title').waitFor();
-    pages.push(page);
-  }
-  const [first, second] = pages as [(typeof pages)[number], (typeof pages)[number]];
-  await first.getByLabel('Title').fill('Told once');
-  await first.getByRole('button', { name: 'Save as a draft' }).click();
-  await second.getByText('article.created').waitFor();
-  // The second article's event arrives after every delivery of the first.
-  await second.getByLabel('Title').fill('Told after it');
-  await second.getByRole('button', { name: 'Save as a draft' }).click();
-  for (const page of pages) {
-    await page.locator('#deliveries').getByText('Told after it').waitFor();
-    assert.equal(await page.getByText('article.created').count(), 2);
-  }
-});
-
 test('the demo deletes the app that a killed demo left', async (t) => {
   const port = await freePort();
-  const scope: Scope = { after: () => undefined };
+  const scope = { after: () => undefined };
   let killed: ChildProcess | undefined;
-  await startReader(scope, port, (child) => {
+  await startReader(scope, settings, port, (child) => {
     killed = child;
   });
   killed?.kill('SIGKILL');
-  await startReader(t, port);
+  await startReader(t, settings, port);
   const { stdout } = await runCommand(['client', 'list', '--json'], settings);
   const uri = `http://localhost:${port}/callback`;
   const apps = JSON.parse(stdout) as { redirect_uris: string[] }[];
   assert.equal(apps.filter(({ redirect_uris: uris }) => uris.includes(uri)).length, 1);
 });
-
-test('the demo shows a message when the user denies access', async (t) => {
-  const reader = await startReader(t, await freePort());
-  const { page } = await openPage(await startBrowser(t), { javaScriptEnabled: false });
-  await page.goto(reader);
-  await page.getByRole('link', { name: 'Connect' }).click();
-  await page.getByLabel('Email address').fill('demo@example.com');
-  await page.getByLabel('Password').fill('demo-password');
-  await page.getByRole('button', { name: 'Sign in' }).click();
-  await page.getByRole('button', { name: 'Deny' }).click();
-  await page.getByText('You denied access').waitFor();
-});
-
-interface Scope {
-  after: (close: () => Promise<void>) => unknown;
-}
-
-/** @returns the URL of its page, once it responds */
-async function startReader(
-  scope: Scope,
-  port: number,
-  onStart: (child: ChildProcess) => void = () => {},
-): Promise<string> {
-  const child = spawn(process.execPath, [demo], {
-    stdio: 'ignore',
-    env: { ...process.env, ...settings, READER_PORT: String(port) },
-  });
-  scope.after(() => end(child));
-  onStart(child);
-  const url = `http://localhost:${port}`;
-  while (
-    !(await fetch(url).then(
-      () => true,
-      () => false,
-    ))
-  ) {
-    assert.equal(child.exitCode, null, 'the demo ended');
-    await sleep(50);
-  }
-  return url;
-}
-
-async function end(child: ChildProcess): Promise<void> {
-  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-  child.kill('SIGTERM');
-  await ended;
-}

@@ -7,6 +7,7 @@ import type { Browser, BrowserContextOptions, Locator, Page } from 'playwright-c
 import { buildConsole } from '../../../scripts/build_console.ts';
 import { openPage } from '../browser/chromium.ts';
 import type { TestAccount } from '../clients/oauth.ts';
+import { tier } from '../runner/tier.ts';
 import { startTestServer, type TestServer } from '../servers/server.ts';
 import { desktop } from './places.ts';
 
@@ -91,6 +92,14 @@ export async function accessibilityErrors(page: Page): Promise<string[]> {
   return violations.flatMap(({ id, nodes }) =>
     nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
   );
+}
+
+/**
+ * Like `accessibilityErrors`, for what a user sees on the way. `npm test` checks pages and dialogs in the tests for them and leaves
+ * this out.
+ */
+export async function accessibilityErrorsOnTheWay(page: Page): Promise<string[]> {
+  return tier === 'first' ? [] : accessibilityErrors(page);
 }
 
 /** The maximum number of tab stops of a page. */

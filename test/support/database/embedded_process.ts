@@ -15,7 +15,6 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { TestContext } from 'node:test';
@@ -24,6 +23,7 @@ import pg from 'pg';
 import { type EmbeddedPostgres, startEmbedded } from '../../../src/database/embedded/embedded.ts';
 import { clusterName } from '../../../src/database/embedded/home.ts';
 import { findPostmaster } from '../../../src/database/embedded/postmaster.ts';
+import { dataFolder } from '../runner/data_folder.ts';
 
 export const isRoot = process.getuid?.() === 0;
 export const userScript = join(import.meta.dirname, 'embedded_user.ts');
@@ -192,7 +192,7 @@ export async function cleanUp(folder: string): Promise<void> {
 
 /** Creates a folder for this test and removes it afterwards. */
 export function newFolder(t: TestContext, mode = 0o700): string {
-  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'nuncio-embedded-')));
+  const folder = realpathSync(mkdtempSync(join(dataFolder(), 'nuncio-embedded-')));
   chmodSync(folder, mode);
   atEnd(t, () => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }));
   return folder;

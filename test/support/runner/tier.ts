@@ -9,7 +9,8 @@ export type Tier = 'first' | 'rest' | 'all';
 /** The environment variable with the tier. */
 export const tierVariable = 'TEST_TIER';
 
-const tier = (process.env[tierVariable] ?? 'all') as Tier;
+/** The tier of this run. */
+export const tier = (process.env[tierVariable] ?? 'all') as Tier;
 
 /** Returns how often a test with random input repeats: less in `npm test`. */
 export function runs(few: number, many: number): number {

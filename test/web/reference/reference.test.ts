@@ -1,10 +1,7 @@
 /** The reference documents are valid, describe every response, and suffice to generate a client. */
 
 import assert from 'node:assert/strict';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { Ajv } from 'ajv';
@@ -19,7 +16,6 @@ import {
 } from '../../support/clients/api_client.ts';
 import { createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
 import { type ConsoleUser, createConsoleUser } from '../../support/console/console_user.ts';
-import { prepareNodePackage } from '../../support/programs/node_package.ts';
 import { runs } from '../../support/runner/tier.ts';
 import { testPlatform, testScopes } from '../../support/servers/platform.ts';
 import { startTestServer } from '../../support/servers/server.ts';
@@ -133,74 +129,6 @@ test('the document covers responses without a token and without the scope', asyn
   }
 });
 
-test('a TypeScript client generated from the document compiles and works', async (t) => {
-  const generator = await prepareNodePackage('swagger-typescript-api', '13.13.0');
-  if ('missing' in generator) return t.skip(generator.missing);
-  const { generateApi } = createRequire(import.meta.url)(generator.folder) as GeneratorModule;
-  const directory = await mkdtemp(join(tmpdir(), 'nuncio-client-'));
-  t.after(() => rm(directory, { recursive: true, force: true }));
-  const { files } = await generateApi({
-    spec: structuredClone(document),
-    silent: true,
-    generateClient: true,
-    httpClientType: 'fetch',
-  });
-  // Node strips types but does not transform the generated enums and parameter properties.
-  const source = files.map((file) => file.fileContent).join('\n');
-  await writeFile(join(directory, 'client.ts'), source);
-  await writeFile(join(directory, 'package.json'), '{ "type": "module" }');
-  await writeFile(join(directory, 'use.ts'), useOfClient);
-  await writeFile(join(directory, 'tsconfig.json'), JSON.stringify(clientTsconfig));
-  const { execFile } = await import('node:child_process');
-  const run = (command: string, parameters: string[]) =>
-    new Promise<string>((resolve, reject) => {
-      execFile(command, parameters, { cwd: directory }, (error, stdout, stderr) => {
-        if (error === null) resolve(stdout);
-        else reject(new Error(`${stdout}\n${stderr}`));
-      });
-    });
-  const tsc = join(dirnameOf('typescript/package.json'), 'bin/tsc');
-  await run(process.execPath, [tsc, '-p', 'tsconfig.json']);
-  const user = await createApiUser(server, testScopes);
-  const output = await run(process.execPath, ['out/use.js', server.baseUrl, user.accessToken]);
-  assert.equal(output.trim(), 'made draft, published published, refused 409, listed 1, embedded Well said.');
-});
-
-/** The part of swagger-typescript-api that the test uses. */
-interface GeneratorModule {
-  generateApi: (options: object) => Promise<{ files: { fileContent: string }[] }>;
-}
-
-const useOfClient = `
-declare const process: { argv: string[] };
-import { Api } from "./client.js";
-const [baseUrl, token] = process.argv.slice(2) as [string, string];
-const api = new Api({ baseUrl, baseApiParams: { headers: { authorization: \`Bearer \${token}\` } } });
-const made = await api.articles.createArticles({ title: 'From a generated client' });
-const published = await api.articles.publishArticles(made.data.id);
-const refused = await api.articles.publishArticles(made.data.id).catch((answer: { status: number }) => answer);
-const listed = await api.articles.listArticles({ limit: 1, state: 'published' });
-const items: { id: string }[] = listed.data.items;
-await api.articles.createArticleComments(made.data.id, { body: 'Well said.' });
-const expanded = await api.articles.readArticles(made.data.id, { expand: 'comments' });
-const comment = expanded.data._embedded?.comments?.items[0]?.body;
-console.log(\`made \${made.data.state}, published \${published.data.state}, refused \${refused.status}, listed \${items.length}, embedded \${comment}\`);
-`;
-
-const clientTsconfig = {
-  compilerOptions: {
-    target: 'esnext',
-    module: 'nodenext',
-    strict: true,
-    outDir: 'out',
-    rootDir: '.',
-    lib: ['esnext', 'dom', 'dom.iterable'],
-    types: [],
-    skipLibCheck: true,
-  },
-  files: ['client.ts', 'use.ts'],
-};
-
 test('the page loads everything from this server', async () => {
   const page = await fetch(`${server.baseUrl}/docs`);
   assert.equal(page.status, 200);
@@ -217,10 +145,6 @@ test('the page loads everything from this server', async () => {
   assert.equal((await fetch(`${server.baseUrl}/docs/oauth2-redirect.html`)).status, 200);
   assert.equal((await fetch(`${server.baseUrl}/docs/..%2f..%2fpackage.json`)).status, 404);
 });
-
-function dirnameOf(specifier: string): string {
-  return join(createRequire(import.meta.url).resolve(specifier), '..');
-}
 
 function documentAjv(): Ajv2020 {
   const ajv = new Ajv2020({ strict: false, allErrors: true });

@@ -24,6 +24,7 @@ import {
 import { createDatabase } from '../../support/database/database.ts';
 import { startDatabaseProxy } from '../../support/database/database_proxy.ts';
 import { openTestDatabase } from '../../support/database/open_database.ts';
+import { runs } from '../../support/runner/tier.ts';
 import { runCommand } from '../../support/servers/process.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { startTwoNodes } from '../../support/servers/two_nodes.ts';
@@ -47,16 +48,18 @@ async function silence(db: Database): Promise<void> {
   );
 }
 
+/** Events in each batch. Some hundred events a second, or some thousand, are enough: more only keep the processor busy. */
+const batch = runs(10, 50);
+
 /** Publishes continuously until the test stops it. */
 function publishOnAndOn(t: TestContext, publisher: Request, account: { id: string }) {
   let isOver = false;
   let mark = 0;
   const running = (async () => {
     while (!isOver) {
-      const marks = Array.from({ length: 50 }, (_, index) => `${account.id} ${mark + index}`);
-      mark += 50;
+      const marks = Array.from({ length: batch }, (_, index) => `${account.id} ${mark + index}`);
+      mark += batch;
       await publish(publisher, account, marks);
-      // Some thousand events a second are enough: more only keep the processor busy.
       await sleep(20);
     }
   })();
