@@ -80,7 +80,7 @@ for (const [where, options] of storyPlaces) {
       options,
     );
     await page.getByText('No apps yet').waitFor();
-    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await page.getByRole('link', { name: 'New app' }).first().click();
     await button(page, 'Create app').click();
     await page.getByText('Enter a name.').waitFor();
@@ -104,11 +104,11 @@ for (const [where, options] of storyPlaces) {
     await page.getByText('read the user’s articles and comments').click();
     await page.getByText('see its subscriptions to the user’s events').click();
     await page.getByText('receive the user’s events as they happen').click();
-    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await button(page, 'Create app').click();
 
     await page.getByText('It is shown only once').waitFor();
-    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     const { consent, accessToken } = await connectApp(page, server, `${home.url}/callback`);
     const headers = { authorization: `Bearer ${accessToken}` };
     assert.match(await (await fetch(`${server.baseUrl}/api`, { headers })).text(), new RegExp(account.id));

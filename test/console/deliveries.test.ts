@@ -58,7 +58,7 @@ for (const [where, options] of storyPlaces) {
     subscriber.behave((_received, response) => response.writeHead(500).end('warehouse offline'));
     await publish(publisher, user.account, ['second', 'third']);
     await page.locator('tr', { hasText: 'failed' }).nth(1).waitFor();
-    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await page.locator('tr', { hasText: 'failed' }).last().getByRole('link').click();
     await page.getByText('500: The receiver failed.').waitFor();
     await page.getByText('No automatic attempts are left.').waitFor();
@@ -66,7 +66,7 @@ for (const [where, options] of storyPlaces) {
     await page.getByText(`curl -i --globoff '${subscriber.url}/'`).waitFor();
     await page.getByRole('button', { name: 'Attempt 1 500' }).click();
     await page.getByRole('list', { name: 'Timing' }).getByText('First byte').waitFor();
-    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
 
     subscriber.behave(accept);
     await page.getByRole('button', { name: 'Resend' }).click();
@@ -75,7 +75,7 @@ for (const [where, options] of storyPlaces) {
     await page.getByRole('link', { name: 'Warehouse', exact: true }).click();
     await page.getByRole('button', { name: 'Recover' }).click();
     const dialog = page.getByRole('dialog', { name: 'Recover deliveries' });
-    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await dialog.getByRole('button', { name: 'Recover' }).click();
     await dialog.getByText('Done').waitFor();
     await dialog.getByText('1 resent, 0 added.').waitFor();

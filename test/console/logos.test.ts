@@ -12,7 +12,7 @@ import {
   type TestClient,
 } from '../support/clients/oauth.ts';
 import {
-  accessibilityErrorsOnTheWay,
+  accessibilityErrors,
   openConsole,
   signIn,
   startConsoleServer,
@@ -67,7 +67,7 @@ for (const [where, options] of storyPlaces) {
     await choose(page, 'Upload logo', { mimeType: 'image/png', buffer: png() });
     await page.getByRole('img', { name: 'New logo' }).waitFor();
     await page.getByText('Saving removes the verification').waitFor();
-    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await button(page, 'Save logo').click();
     await page.getByText('Logo saved.').waitFor();
     await page.getByText('Unverified', { exact: true }).waitFor();
@@ -75,7 +75,7 @@ for (const [where, options] of storyPlaces) {
     const logo = await read();
     assert.match(logo, /^\/logos\//);
     assert.deepEqual(await shownLogos(page), [logo, logo], 'beside the name, and on the card');
-    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await follow('/console/apps');
     await page.locator('td img').waitFor();
     assert.deepEqual(await shownLogos(page), [logo]);
@@ -91,13 +91,13 @@ for (const [where, options] of storyPlaces) {
     await signIn(visitor.page, await createTestAccount(server));
     await visitor.page.getByRole('heading', { name: 'Connect Reader?' }).waitFor();
     assert.deepEqual(await shownLogos(visitor.page), [logo]);
-    assert.deepEqual(await accessibilityErrorsOnTheWay(visitor.page), []);
+    assert.deepEqual(await accessibilityErrors(visitor.page), []);
     await button(visitor.page, 'Allow').click();
     await visitor.page.waitForURL((url) => url.href.startsWith(redirectUri));
     await visitor.page.goto(`${server.baseUrl}/account`);
     await visitor.page.getByText('Reader').first().waitFor();
     assert.deepEqual(await shownLogos(visitor.page), [logo]);
-    assert.deepEqual(await accessibilityErrorsOnTheWay(visitor.page), []);
+    assert.deepEqual(await accessibilityErrors(visitor.page), []);
     assert.deepEqual(visitor.problems, []);
 
     await follow(path);

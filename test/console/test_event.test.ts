@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { startBrowser } from '../support/browser/chromium.ts';
 import {
+  accessibilityErrors,
   accessibilityErrorsOnTheWay,
   openConsole,
   startConsoleServer,
@@ -34,14 +35,14 @@ for (const [where, options] of storyPlaces) {
     assert.equal(shown?.length, 301, 'the start of the response');
     assert.equal(await outcome.locator('img').count(), 0, 'markup is text');
     await outcome.getByText(/^Next attempt in \d+ (?:s|min)\.$/).waitFor();
-    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     assert.equal(await page.evaluate('document.documentElement.scrollWidth - innerWidth'), 0);
 
     subscriber.behave(accept);
     await send.click();
     await outcome.getByText(/^Delivered · 204 · (?:< )?[\d.]+ m?s$/).waitFor();
     assert.equal(await outcome.getByText('Next attempt').count(), 0);
-    assert.deepEqual(await accessibilityErrorsOnTheWay(page), []);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await outcome.getByRole('link', { name: 'View the test delivery' }).click();
     await page.getByRole('heading', { name: 'ping' }).waitFor();
     await page.locator('h1 ~ .badge').getByText('Succeeded').waitFor();

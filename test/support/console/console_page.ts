@@ -95,8 +95,8 @@ export async function accessibilityErrors(page: Page): Promise<string[]> {
 }
 
 /**
- * Like `accessibilityErrors`, for what a user sees on the way. `npm test` checks pages and dialogs in the tests for them and leaves
- * this out.
+ * Like `accessibilityErrors`, for what a user sees on the way, in tests that both tiers run. `npm test` leaves it out: it checks pages
+ * and dialogs in the tests for them.
  */
 export async function accessibilityErrorsOnTheWay(page: Page): Promise<string[]> {
   return tier === 'first' ? [] : accessibilityErrors(page);
