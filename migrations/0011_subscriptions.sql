@@ -23,7 +23,7 @@ create table subscriptions (
   disabled_reason text,
   -- Counts changes. Each attempt records the revision it used.
   revision integer not null default 1,
-  -- Sealed.
+  -- Sealed. Empty after the end.
   secret bytea not null,
   previous_secret bytea,
   previous_secret_until timestamptz,
@@ -47,6 +47,25 @@ create index subscriptions_of_grant on subscriptions (grant_id) where state <> '
 create index subscriptions_of_client on subscriptions (client_id, id) where state <> 'ended';
 -- A client has few subscriptions of its own, but may have thousands for its users.
 create index subscriptions_of_client_itself on subscriptions (client_id, lane) where owner = 'client' and state <> 'ended';
+
+-- The sweeps of the lanes read the live ones, and retention the ended ones.
+create index subscriptions_live on subscriptions (lane) where state <> 'ended';
+create index subscriptions_ended on subscriptions (ended_at, lane) where state = 'ended';
+
+-- An ended subscription signs nothing any more, so its secrets are erased, whichever statement ends it. The row remains while the log
+-- has its deliveries (src/webhooks/subscriptions/ended.ts).
+create function erase_subscription_secrets() returns trigger language plpgsql set search_path from current as $$
+begin
+  new.secret := '';
+  new.previous_secret := null;
+  new.previous_secret_until := null;
+  new.headers := null;
+  return new;
+end $$;
+
+create trigger subscription_ended before update on subscriptions
+  for each row when (old.state <> 'ended' and new.state = 'ended')
+  execute function erase_subscription_secrets();
 
 -- Everything that determines the requests of a subscription, by revision. Only the trigger below writes this table.
 create table subscription_revisions (

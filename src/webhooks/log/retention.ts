@@ -8,6 +8,7 @@ import { isId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
 import { dropPartitions, ensurePartitions } from '../../database/partitions.ts';
 import { steadyNow } from '../../database/steady_clock.ts';
+import { deleteEnded } from '../subscriptions/ended.ts';
 import { dropOldStats } from './delivery_stats.ts';
 
 /** Days that events and their deliveries are kept. */
@@ -47,6 +48,7 @@ export async function applyRetention(db: Database, days = retentionDays): Promis
     delete from lane_epochs e using lane_epochs next
     where next.lane = e.lane and next.first > e.first
       and next.began_at < ${now} - make_interval(days => ${days + 1}::int)`.execute(db);
+  await deleteEnded(db, sql`${now} - make_interval(days => ${days + 1}::int)`);
   await dropOldStats(db, now);
   return areMade && areDropped;
 }
