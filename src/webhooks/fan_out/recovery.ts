@@ -191,14 +191,18 @@ async function resend(tx: Transaction, job: Job): Promise<number> {
       )
       select (select max(sequence) from step) as last, (select count(*) from again) as resent`.execute(tx);
   const { last, resent } = rows[0] as { last: string | null; resent: string };
+  // Skips sequences whose deliveries retention has dropped.
   await sql`
       update recoveries set
-        position = ${job.position}::bigint + ${stepMax}::int, resent = resent + ${resent}::bigint, updated_at = now(),
-        state = case when is_through and missing_day is null then 'done' else 'running' end,
+        position = coalesce(oldest - 1, ${job.position}::bigint + ${stepMax}::int), resent = resent + ${resent}::bigint,
+        updated_at = now(), state = case when is_through and missing_day is null then 'done' else 'running' end,
         phase = case when is_through then 'missing' else 'resending' end
       from (
-        select ${last}::bigint is null and ${job.position}::bigint + ${stepMax}::int >= next_sequence as is_through
-        from lanes where id = ${lane}
+        select oldest, ${last}::bigint is null and oldest is null as is_through
+        from (
+          select min(sequence) as oldest from deliveries
+          where ${last}::bigint is null and lane = ${lane} and sequence > ${job.position}::bigint + ${stepMax}::int
+        ) as rest
       ) as step
       where recoveries.id = ${job.id}`.execute(tx);
   return Number(resent);

@@ -194,3 +194,22 @@ test('two recoveries that find the same events at the same time add each of them
     ],
   );
 });
+
+test('a recovery skips the sequences whose deliveries are gone', async (t) => {
+  const { db } = await openScene(t, 10);
+  const far = 10_000_000;
+  await sql`update deliveries set sequence = ${far} + sequence where sequence > 5`.execute(db);
+  await sql`update lanes set next_sequence = ${far} + 11`.execute(db);
+  await sql`update lane_progress set cursor = ${far} + 10`.execute(db);
+  await sql`
+    insert into attempts (day, lane, sequence, started_at, number, trigger, truncated, revision, duration_ms)
+    select day, lane, sequence, now(), 1, 's', false, 1, 1 from deliveries`.execute(db);
+  await addRecovery(db, 'succeeded');
+  let steps = 0;
+  while (await stepRecovery(db, kinds)) steps += 1;
+  const { rows } = await sql<{ resent: string; state: string }>`select resent, state from recoveries`.execute(
+    db,
+  );
+  assert.deepEqual(rows, [{ resent: '10', state: 'done' }]);
+  assert.ok(steps <= 4, `${steps} steps`);
+});
