@@ -51,6 +51,8 @@ const warnPauseMs = 600_000;
  * Bytes of received messages after which the engine reports them to the server. Far below the server's limit for queued bytes.
  */
 const receivedBytesStep = 1_048_576;
+/** Milliseconds that long work waits for other long work. A statement takes at most a minute. */
+const slowWaitMs = 120_000;
 /** Milliseconds between searches for recoveries without a wake-up. */
 const recoveryPauseMs = 5_000;
 
@@ -108,16 +110,17 @@ class Engine {
     this.#collectsStartupGarbage = settings.collectsStartupGarbage ?? false;
     const { databaseUrl, connectionsMax } = settings;
     const secret = Buffer.from(settings.secret);
-    const open = (settings: string, connectionsMax: number) =>
+    const open = (settings: string, connectionsMax: number, connectionTimeoutMs?: number) =>
       openDatabase({
         connectionString: withSessionSettings(databaseUrl, settings),
         connectionsMax,
+        ...(connectionTimeoutMs === undefined ? {} : { connectionTimeoutMs }),
         onIdleError: this.#onError,
         onConnect: async (client) => this.#enter(await enterEpoch(client)),
       });
     const db = open(sessionSettings, connectionsMax - 1);
     this.#db = db;
-    this.#slowDb = open(`${sessionSettings} -c lock_timeout=1s`, 1);
+    this.#slowDb = open(`${sessionSettings} -c lock_timeout=1s`, 1, slowWaitMs);
     this.#sender = new Sender({
       ...settings.egress,
       onSpan: (span) => post({ type: 'span', span }),
