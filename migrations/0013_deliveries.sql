@@ -9,8 +9,13 @@ create table deliveries (
   -- events.position, of the same day.
   event bigint not null,
   created_at timestamptz not null default now(),
+  -- True if a recovery made it for an event from before the subscription. Null, which takes no space, for all others.
+  replayed boolean,
   primary key (lane, sequence, day)
 ) partition by range (day);
+
+-- The events that recoveries have added to a lane. No recovery adds one again, and none reads the other deliveries of the lane.
+create unique index deliveries_replayed on deliveries (lane, event, day) where replayed;
 
 -- One POST of a delivery. Rows never change.
 create table attempts (

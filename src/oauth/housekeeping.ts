@@ -5,10 +5,11 @@
 
 import { sql } from 'kysely';
 import { removeUnusedClients } from '../clients/self_registered.ts';
+import { deleteBatches } from '../database/batches.ts';
 import type { Database } from '../database/database.ts';
 import { steadyNow } from '../database/steady_clock.ts';
 
-/** Milliseconds between rounds, and rows per statement. */
+/** Milliseconds between rounds, and rows per statement of clients and grants. */
 const roundMs = 60_000;
 const batchRows = 1_000;
 /** Milliseconds between scans of all grants. */
@@ -58,26 +59,12 @@ export async function runHousekeeping(db: Database): Promise<Record<string, numb
     }
   };
   for (const [table, expiresAt, kept = '0'] of expiredRows) {
-    await attempt(table, () => deleteRows(db, table, expiresAt, kept));
+    const isExpired = sql`${sql.raw(expiresAt)} < ${steadyNow()} - ${kept}::interval`;
+    await attempt(table, () => deleteBatches(db, table, isExpired, batchesMax));
   }
   await attempt('clients', () => removeUnusedClients(db, batchRows));
   if (failures.length === 0) return deleted;
   throw new AggregateError(failures, failures.map(({ message }) => message).join('; '));
-}
-
-async function deleteRows(db: Database, table: string, expiresAt: string, kept: string): Promise<number> {
-  let deleted = 0;
-  for (let batch = 0; batch < batchesMax; batch += 1) {
-    const { numAffectedRows } = await sql`
-      delete from ${sql.table(table)}
-      where ctid = any(array(
-        select ctid from ${sql.table(table)} where ${sql.raw(expiresAt)} < ${steadyNow()} - ${kept}::interval
-        limit ${batchRows} for update skip locked))`.execute(db);
-    const rows = Number(numAffectedRows ?? 0);
-    deleted += rows;
-    if (rows < batchRows) break;
-  }
-  return deleted;
 }
 
 /**

@@ -125,7 +125,10 @@ test('a role that may only connect revokes, holds and stops nothing with forged 
       newId(),
     ],
     event_erased: [position, Array.from({ length: 500 }, (_, index) => index).join()],
-    lane_changed: [lane, `client:${client.id}`, 'client:', 'client:x', '999999999999'],
+    lane_changed: [
+      ...[lane, `client:${client.id}`, `app:${client.id}`, `grant:${grantId}`, `account:${app.account.id}`],
+      ...['client:', 'client:x', 'app:x', `grant:${newId()}`, 'account:1', '999999999999'],
+    ],
     client_changed: [client.id, 'no such client'],
     signing_keys: ['', 'x'],
     delivery_keys: ['', 'x'],

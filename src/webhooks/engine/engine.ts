@@ -25,7 +25,7 @@ import { createWorkerMetrics, type WorkerMetrics } from '../lanes/metrics.ts';
 import { removeDeadNodes } from '../lanes/node.ts';
 import { takeNodeName } from '../lanes/node_name.ts';
 import { Worker } from '../lanes/worker.ts';
-import { applyRetention } from '../log/retention.ts';
+import { applyRetention, countExpiringParked } from '../log/retention.ts';
 import type { AddressQuotas } from '../sending/address_limits.ts';
 import { DeliveryKeyring } from '../sending/delivery_keyring.ts';
 import { Sender } from '../sending/sender.ts';
@@ -51,6 +51,8 @@ const warnPauseMs = 600_000;
  * Bytes of received messages after which the engine reports them to the server. Far below the server's limit for queued bytes.
  */
 const receivedBytesStep = 1_048_576;
+/** Milliseconds that long work waits for other long work. A statement takes at most a minute. */
+const slowWaitMs = 120_000;
 /** Milliseconds between searches for recoveries without a wake-up. */
 const recoveryPauseMs = 5_000;
 
@@ -67,6 +69,8 @@ export function runEngine(settings: EngineSettings, port: MessagePort): void {
 
 class Engine {
   readonly #db: Database;
+  /** A connection for long work, so that it never takes one from the deliveries. Waits at most a second for a lock. */
+  readonly #slowDb: Database;
   readonly #notifications: Notifications;
   readonly #cache = new EventCache();
   readonly #registry = new Registry();
@@ -106,13 +110,17 @@ class Engine {
     this.#collectsStartupGarbage = settings.collectsStartupGarbage ?? false;
     const { databaseUrl, connectionsMax } = settings;
     const secret = Buffer.from(settings.secret);
-    const db = openDatabase({
-      connectionString: withSessionSettings(databaseUrl),
-      connectionsMax,
-      onIdleError: this.#onError,
-      onConnect: async (client) => this.#enter(await enterEpoch(client)),
-    });
+    const open = (settings: string, connectionsMax: number, connectionTimeoutMs?: number) =>
+      openDatabase({
+        connectionString: withSessionSettings(databaseUrl, settings),
+        connectionsMax,
+        ...(connectionTimeoutMs === undefined ? {} : { connectionTimeoutMs }),
+        onIdleError: this.#onError,
+        onConnect: async (client) => this.#enter(await enterEpoch(client)),
+      });
+    const db = open(sessionSettings, connectionsMax - 1);
     this.#db = db;
+    this.#slowDb = open(`${sessionSettings} -c lock_timeout=1s`, 1, slowWaitMs);
     this.#sender = new Sender({
       ...settings.egress,
       onSpan: (span) => post({ type: 'span', span }),
@@ -197,11 +205,11 @@ class Engine {
   async #start(): Promise<void> {
     await this.#notifications.start();
     await this.#keys.start();
-    // A backup may be in the way: partitions exist for a week.
-    await ensurePartitions(this.#db);
+    // Partitions exist for a week, so a node starts without new ones: a backup may be in the way, or the database may be slow.
+    await this.#ensurePartitions();
     // Deletes nothing until the clock of a machine that has just started has had an hour to be set right.
     this.#planRetention(true);
-    const endWaits = () => void endLongWaits(this.#db, this.#retryScheduleSeconds).catch(this.#onError);
+    const endWaits = () => void endLongWaits(this.#slowDb, this.#retryScheduleSeconds).catch(this.#onError);
     endWaits();
     this.#timers.push(
       setInterval(endWaits, longWaitsPauseMs),
@@ -239,7 +247,12 @@ class Engine {
     this.#worker.abandon();
     this.#keys.stop();
     // Not awaited: the old database may not respond.
-    for (const closing of [this.#sender.close(), this.#notifications.stop(), this.#db.destroy()]) {
+    for (const closing of [
+      this.#sender.close(),
+      this.#notifications.stop(),
+      this.#db.destroy(),
+      this.#slowDb.destroy(),
+    ]) {
       closing.catch(() => {});
     }
     this.#post({
@@ -262,6 +275,7 @@ class Engine {
     this.#keys.stop();
     await this.#notifications.stop();
     this.#errors.stop();
+    await this.#slowDb.destroy();
     await this.#db.destroy();
   }
 
@@ -269,12 +283,34 @@ class Engine {
     return what === 'metrics' ? this.#registry.metrics() : this.#worker.isUp;
   }
 
+  async #ensurePartitions(): Promise<void> {
+    const isDone = await ensurePartitions(this.#db).catch((error) => {
+      if (isDatabaseUnavailable(error)) throw error;
+      this.#onError(error as Error);
+      return false;
+    });
+    if (isDone || this.#isStopping) return;
+    const again = () => void this.#ensurePartitions().catch(this.#onError);
+    this.#timers.push(setTimeout(again, retentionPauseMs.locked));
+  }
+
+  async #warnOfParked(): Promise<void> {
+    const count = await countExpiringParked(this.#slowDb);
+    if (count === 0) return;
+    this.#post({
+      type: 'warning',
+      fields: { events: count },
+      message: 'parked events will be deleted within three days: retry them, or they are lost',
+    });
+  }
+
   #planRetention(isComplete: boolean): void {
     if (this.#isStopping) return;
     const pauseMs = isComplete ? retentionPauseMs.usual : retentionPauseMs.locked;
     this.#retentionTimer = setTimeout(async () => {
       try {
-        this.#planRetention(await applyRetention(this.#db));
+        this.#planRetention(await applyRetention(this.#db, this.#slowDb));
+        await this.#warnOfParked();
       } catch (error) {
         this.#onError(error as Error);
         this.#retentionTimer?.refresh();
@@ -285,7 +321,10 @@ class Engine {
   #recover(): void {
     this.#recovering ??= (async () => {
       try {
-        while (!this.#isStopping && (await stepRecovery(this.#db, this.#replayable, this.#recoveryTurns)));
+        while (
+          !this.#isStopping &&
+          (await stepRecovery(this.#slowDb, this.#replayable, this.#recoveryTurns))
+        );
       } catch (error) {
         this.#onError(error as Error);
       } finally {
@@ -295,7 +334,7 @@ class Engine {
   }
 
   async #warn(): Promise<void> {
-    const warnings = await warnFailing(this.#db);
+    const warnings = await warnFailing(this.#slowDb);
     for (const { subscription, warning, failingSince, disablesAt } of warnings) {
       this.#metrics.failing(warning);
       this.#post({
@@ -334,10 +373,10 @@ const plannerSettings = '-c enable_seqscan=off -c jit=off';
 const abandonedSettings = '-c idle_session_timeout=45s -c tcp_user_timeout=10s';
 const sessionSettings = `${plannerSettings} ${abandonedSettings}`;
 
-function withSessionSettings(connectionString: string): string {
+function withSessionSettings(connectionString: string, settings: string): string {
   // An empty host means a Unix socket: the driver accepts it, the URL class does not.
   const url = new URL(connectionString.replace('@/', '@socket/'));
   const given = url.searchParams.get('options') ?? '';
-  url.searchParams.set('options', `${given} ${sessionSettings}`.trim());
+  url.searchParams.set('options', `${given} ${settings}`.trim());
   return connectionString.includes('@/') ? url.href.replace('@socket/', '@/') : url.href;
 }

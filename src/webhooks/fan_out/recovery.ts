@@ -3,10 +3,13 @@
  * subscription existed. A job runs in steps of some hundred deliveries, on whichever node takes the next step. It survives
  * restarts and can be cancelled. Accounts take turns. The lane limits the sending rate. Owns the table `recoveries`.
  *
+ * A step locks nothing of the lane while it searches, and waits for no lock. If the lane is locked, the step runs again soon.
+ *
  *   resending → missing (if the range starts before the subscription; see replay.ts) → done
  *   any state → cancelled
  */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
@@ -14,6 +17,7 @@ import { type DeliveryState, selectDeliveries } from '../log/delivery.ts';
 import { wakeLane } from '../log/resend.ts';
 import { retentionDays } from '../log/retention.ts';
 import type { KindArrays } from './fan_out.ts';
+import { isLocked } from './pass_size.ts';
 import { replayStep } from './replay.ts';
 
 /** Maximum deliveries of one step. */
@@ -105,6 +109,9 @@ export interface RecoveryTurns {
   after: string;
 }
 
+/** Milliseconds until a step runs again that found the lane locked. */
+const lockedPauseMs = 100;
+
 /**
  * Runs one step of one job: of the next account or app, the job with the oldest step. A job whose step fails goes
  * behind the others.
@@ -125,7 +132,7 @@ export async function stepRecovery(
 }
 
 async function stepAfter(db: Database, kinds: KindArrays, turns: RecoveryTurns): Promise<boolean> {
-  let begun: string | undefined;
+  let begun: Job | undefined;
   const step = db.transaction().execute(async (tx) => {
     const { rows: jobs } = await sql<Job>`
       select r.id, r.turn, r.lane, r.position, r.phase, s.state = 'active' as is_active
@@ -134,28 +141,38 @@ async function stepAfter(db: Database, kinds: KindArrays, turns: RecoveryTurns):
       order by r.turn, r.updated_at limit 1 for update of r skip locked`.execute(tx);
     const job = jobs[0];
     if (job === undefined) return false;
-    begun = job.id;
+    begun = job;
     turns.after = job.turn;
     if (!job.is_active) {
       await sql`update recoveries set state = 'cancelled', updated_at = now() where id = ${job.id}`.execute(
         tx,
       );
-      return true;
+      return false;
     }
-    await (job.phase === 'resending' ? resend(tx, job) : addMissing(tx, job.id, kinds));
-    return true;
+    return (await (job.phase === 'resending' ? resend(tx, job) : addMissing(tx, job.id, kinds))) > 0;
   });
-  return step.catch(async (error) => {
-    if (begun !== undefined) {
-      await sql`update recoveries set updated_at = now() where id = ${begun} and state = 'running'`.execute(
-        db,
-      );
-    }
-    throw error;
-  });
+  try {
+    // After the commit: a statement that records outcomes locks the same rows in another order. If this node dies in between, a
+    // sweep finds the lane.
+    if ((await step) && begun !== undefined) await wakeLane(db, Number(begun.lane));
+  } catch (error) {
+    if (begun === undefined) throw error;
+    await sql`update recoveries set updated_at = now() where id = ${begun.id} and state = 'running'`.execute(
+      db,
+    );
+    if (!isInTheWay(error)) throw error;
+    await sleep(lockedPauseMs);
+  }
+  return begun !== undefined;
 }
 
-async function resend(tx: Transaction, job: Job): Promise<void> {
+/** Whether the lane was locked, or another recovery has just added the same event (`unique_violation`). */
+function isInTheWay(error: unknown): boolean {
+  return isLocked(error) || (error as { code?: unknown } | null)?.code === '23505';
+}
+
+/** @returns the number of deliveries that will be sent again */
+async function resend(tx: Transaction, job: Job): Promise<number> {
   const lane = Number(job.lane);
   const condition = sql`d.sequence > ${job.position} and d.sequence <= ${job.position}::bigint + ${stepMax}::int`;
   const { rows } = await sql<{ last: string | null; resent: string }>`
@@ -174,21 +191,25 @@ async function resend(tx: Transaction, job: Job): Promise<void> {
       )
       select (select max(sequence) from step) as last, (select count(*) from again) as resent`.execute(tx);
   const { last, resent } = rows[0] as { last: string | null; resent: string };
+  // Skips sequences whose deliveries retention has dropped.
   await sql`
       update recoveries set
-        position = ${job.position}::bigint + ${stepMax}::int, resent = resent + ${resent}::bigint, updated_at = now(),
-        state = case when is_through and missing_day is null then 'done' else 'running' end,
+        position = coalesce(oldest - 1, ${job.position}::bigint + ${stepMax}::int), resent = resent + ${resent}::bigint,
+        updated_at = now(), state = case when is_through and missing_day is null then 'done' else 'running' end,
         phase = case when is_through then 'missing' else 'resending' end
       from (
-        select ${last}::bigint is null and ${job.position}::bigint + ${stepMax}::int >= next_sequence as is_through
-        from lanes where id = ${lane}
+        select oldest, ${last}::bigint is null and oldest is null as is_through
+        from (
+          select min(sequence) as oldest from deliveries
+          where ${last}::bigint is null and lane = ${lane} and sequence > ${job.position}::bigint + ${stepMax}::int
+        ) as rest
       ) as step
       where recoveries.id = ${job.id}`.execute(tx);
-  if (resent !== '0') await wakeLane(tx, lane);
+  return Number(resent);
 }
 
-/** Walks through the stored events day by day. */
-async function addMissing(tx: Transaction, id: string, kinds: KindArrays): Promise<void> {
+/** Walks through the stored events day by day. @returns the number of deliveries added */
+async function addMissing(tx: Transaction, id: string, kinds: KindArrays): Promise<number> {
   const { rows } = await sql<RecoveryRow & { lane: string; day: string; position: string }>`
     select r.*, greatest(missing_day, oldest)::text as day,
       case when missing_day < oldest then 0 else missing_position end as position
@@ -198,18 +219,7 @@ async function addMissing(tx: Transaction, id: string, kinds: KindArrays): Promi
     ) as kept
     where r.id = ${id}`.execute(tx);
   const { lane, since, until, day, position } = rows[0] as (typeof rows)[0];
-  const step = await replayStep(tx, kinds, { lane: Number(lane), since, until, day, position });
-  await sql`
-    update recoveries set
-      added = added + ${step.added}::bigint, updated_at = now(),
-      missing_day = ${day}::date + ${step.position === null ? 1 : 0}::int,
-      missing_position = ${step.position ?? '0'}::bigint,
-      state = case when ${step.position}::bigint is null and ${day}::date >= (
-        select (least(s.created_at, recoveries.until) at time zone 'utc')::date from subscriptions s
-        where s.lane = recoveries.lane
-      ) then 'done' else 'running' end
-    where id = ${id}`.execute(tx);
-  if (step.added > 0) await wakeLane(tx, Number(lane));
+  return replayStep(tx, id, kinds, { lane: Number(lane), since, until, day, position });
 }
 
 function toRecovery(row: RecoveryRow): Recovery {

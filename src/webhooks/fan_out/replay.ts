@@ -4,7 +4,9 @@
  * read from the lane checks the right again.
  *
  * Fan-out and replay apply two complementary conditions to the times of event and subscription (see fan_out.ts), so an event
- * whose fan-out is still to come never counts as missing.
+ * whose fan-out is still to come never counts as missing, and only an earlier replay can have added it already.
+ *
+ * A step searches without a lock. It locks the lane's row in `lanes` only to add what it found, and never waits for that lock.
  */
 
 import { sql } from 'kysely';
@@ -25,28 +27,26 @@ export interface ReplayPlace {
   position: string;
 }
 
-export interface ReplayStep {
-  /** Deliveries created. */
-  added: number;
-  /** The last position read; null if the day is finished. */
-  position: string | null;
-}
-
 /**
+ * Reads some events, adds those that are missing, and writes the progress of the recovery. It is one statement, so that the lane is
+ * not locked while this process is busy.
+ * @param id the recovery, whose row the transaction has locked
  * @param kinds kinds of publishers and collections. Built-in events are addressed to certain subscriptions and are
  *   not replayed.
+ * @returns the number of deliveries added. The caller makes the lane due after the commit.
+ * @throws Error `lock_not_available` if the lane is locked, or `unique_violation` if another recovery has just added the same event
  */
 export async function replayStep(
   tx: Transaction,
+  id: string,
   kinds: KindArrays,
   { lane, since, until, day, position }: ReplayPlace,
-): Promise<ReplayStep> {
-  // Serializes replays of this lane, so that the statement below sees what another job has added.
-  await sql`select from lanes where id = ${lane} for update`.execute(tx);
-  const { rows } = await sql<{ added: string; last: string | null; seen: string }>`
+): Promise<number> {
+  const { rows } = await sql<{ added: number }>`
     with candidate as materialized (
       select position, account_id, kind, created_at, body is null as is_erased
       from events where day = ${day}::date and position > ${position}::bigint
+        and position <= (select created_position from subscriptions where lane = ${lane})
       order by position limit ${stepEventsMax}::int
     ),
     catalogue as materialized (
@@ -55,9 +55,6 @@ export async function replayStep(
       from unnest(${kinds.names}::text[], ${kinds.objects}::text[], ${kinds.patterns}::text[])
         as given (name, object, patterns)
     ),
-    present as materialized (
-      select event from deliveries where lane = ${lane} and day = ${day}::date
-    ),
     missing as materialized (
       select candidate.position, candidate.created_at
       from candidate
@@ -65,7 +62,7 @@ export async function replayStep(
       join subscriptions s on s.lane = ${lane} and s.state <> 'ended' and s.kinds && catalogue.patterns
       where not candidate.is_erased
         and candidate.created_at >= ${since} and candidate.created_at < ${until}
-        and s.created_at > candidate.created_at + interval '1 second' and candidate.position <= s.created_position
+        and s.created_at > candidate.created_at + interval '1 second'
         and exists (select from accounts a where a.id = candidate.account_id and a.disabled_at is null)
         and (s.client_id is null or exists (
           select from clients c
@@ -80,23 +77,44 @@ export async function replayStep(
               and g.created_at <= candidate.created_at
               and (catalogue.scopes is null or g.scopes @> catalogue.scopes))
         end
-        and candidate.position not in (select event from present)
+        -- A look-up in the index of replayed deliveries, because of the offset.
+        and not exists (
+          select from deliveries d
+          where d.day = ${day}::date and d.lane = ${lane} and d.event = candidate.position and d.replayed offset 0)
+    ),
+    seen as materialized (
+      select max(position) as last, count(*) < ${stepEventsMax}::int as is_end, (select count(*) from missing) as added
+      from candidate
+    ),
+    locked as materialized (
+      select lanes.id, seen.added from seen join lanes on lanes.id = ${lane}
+      where seen.added > 0 for update of lanes nowait
     ),
     head as (
-      update lanes set next_sequence = next_sequence + (select count(*) from missing)
-      where id = ${lane} and exists (select from missing)
-      returning next_sequence - (select count(*) from missing) as first
+      update lanes set next_sequence = next_sequence + locked.added
+      from locked where lanes.id = locked.id
+      returning next_sequence - locked.added as first
     ),
     added as (
-      insert into deliveries (day, lane, sequence, event, created_at)
-      select ${day}::date, ${lane}, head.first + each.number - 1, each.position, each.created_at
+      insert into deliveries (day, lane, sequence, event, created_at, replayed)
+      select ${day}::date, ${lane}, head.first + each.number - 1, each.position, each.created_at, true
       from head cross join (
         select position, created_at, row_number() over (order by position) as number from missing
       ) as each
-      returning 1
+    ),
+    progress as (
+      update recoveries set
+        added = recoveries.added + seen.added, updated_at = now(),
+        missing_day = ${day}::date + seen.is_end::int,
+        missing_position = case when seen.is_end then 0 else seen.last end,
+        state = case when seen.is_end and ${day}::date >= (
+          select (least(s.created_at, recoveries.until) at time zone 'utc')::date from subscriptions s
+          where s.lane = recoveries.lane
+        ) then 'done' else 'running' end
+      from seen where recoveries.id = ${id}
     )
-    select (select count(*) from added) as added, (select max(position) from candidate) as last,
-      (select count(*) from candidate) as seen`.execute(tx);
-  const { added, last, seen } = rows[0] as { added: string; last: string | null; seen: string };
-  return { added: Number(added), position: Number(seen) < stepEventsMax ? null : last };
+    select seen.added::int as added, case when seen.added > 0 then notify_lane_changed(${lane}) end from seen`.execute(
+    tx,
+  );
+  return rows[0]?.added ?? 0;
 }

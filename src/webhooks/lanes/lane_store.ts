@@ -117,6 +117,8 @@ export async function loadLanes(
     join subscriptions s on s.lane = p.lane
     where p.owner = ${node}::bigint`.execute(db);
   const secretsOf = (row: LaneRow): { secrets: Secrets; lines: string } | null => {
+    // The subscription has ended.
+    if (row.secret.length === 0) return null;
     try {
       return { secrets: openSecrets(row, sealer), lines: headerLines(openHeaders(row, sealer)) };
     } catch (cause) {
@@ -259,14 +261,19 @@ export interface Sweep {
 }
 
 /**
- * Sweeps the lanes after `after`, in order of their ids. Releases lanes of nodes that no longer exist: a node can claim a lane
+ * Sweeps the lanes of live subscriptions after `after`, in order of their ids. Releases lanes of nodes that no longer exist: a node can claim a lane
  * after its removal. Makes lanes due that have deliveries but neither a lease nor a due time.
  * @param limit maximum lanes
  */
 export async function sweepLanes(db: Database, node: string, after: number, limit: number): Promise<Sweep> {
   const { rows } = await sql<{ last: string | null; count: number; held: string; repaired: number }>`
     with slice as materialized (
-      select lane, owner, due_at, cursor from lane_progress where lane > ${after}::bigint order by lane limit ${limit}::int
+      select s.lane, s.state, p.owner, p.due_at, p.cursor
+      from (
+        select lane, state from subscriptions
+        where lane > ${after}::bigint and state <> 'ended' order by lane limit ${limit}::int
+      ) as s
+      cross join lateral (select owner, due_at, cursor from lane_progress where lane = s.lane offset 0) as p
     ),
     orphan as (
       update lane_progress set owner = null, due_at = greatest(now(), coalesce(lane_progress.paused_until, now()))
@@ -278,8 +285,7 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
     forgotten as materialized (
       select slice.lane from slice
       cross join lateral (select next_sequence from lanes where id = slice.lane offset 0) as head
-      cross join lateral (select state from subscriptions where lane = slice.lane offset 0) as s
-      where slice.owner is null and slice.due_at is null and s.state = 'active'
+      where slice.owner is null and slice.due_at is null and slice.state = 'active'
         and (head.next_sequence - 1 > slice.cursor
           or exists (select from retries r where r.lane = slice.lane and r.due_at is not null offset 0))
     ),

@@ -5,6 +5,7 @@ import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { bigintArray, textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
 import type { Visit } from '../fan_out/outbox_selection.ts';
+import { countExpiringParked } from '../log/retention.ts';
 import type { AttemptError } from '../sending/attempt_error.ts';
 
 /** Upper bounds in seconds, up to the end of a retry schedule. */
@@ -69,6 +70,7 @@ export function createWorkerMetrics(
   });
   addBacklogAge(registers, db, status);
   addParkedEvents(registers, db);
+  addExpiringParkedEvents(registers, db);
   addWorkerStatus(registers, status);
   addEngineUse(registers);
   return {
@@ -146,6 +148,19 @@ function addParkedEvents(registers: Registry[], db: Database): void {
         .execute(db)
         .catch(() => ({ rows: [] }));
       if (rows[0] !== undefined) this.set(rows[0].count);
+    },
+  });
+}
+
+function addExpiringParkedEvents(registers: Registry[], db: Database): void {
+  new Gauge({
+    name: 'nuncio_events_parked_expiring',
+    help: 'Parked events that will be deleted within three days.',
+    registers,
+    async collect() {
+      this.reset();
+      const count = await countExpiringParked(db).catch(() => undefined);
+      if (count !== undefined) this.set(count);
     },
   });
 }

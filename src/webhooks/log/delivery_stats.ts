@@ -8,6 +8,7 @@
 
 import { type RawBuilder, sql } from 'kysely';
 import { bigintArray, doubleArray, integerArray, textArray } from '../../database/arrays.ts';
+import { deleteBatches } from '../../database/batches.ts';
 import type { Database } from '../../database/database.ts';
 import type { AttemptError } from '../sending/attempt_error.ts';
 
@@ -176,9 +177,8 @@ export async function dropOldStats(db: Database, now: RawBuilder<unknown>): Prom
     [fineSeconds, fineDays + 1],
     [coarseSeconds, coarseDays],
   ] as const) {
-    await sql`
-      delete from delivery_stats
-      where seconds = ${seconds} and bucket < ${now} - make_interval(days => ${days}::int)`.execute(db);
+    const isOld = sql`seconds = ${seconds} and bucket < ${now} - make_interval(days => ${days}::int)`;
+    await deleteBatches(db, 'delivery_stats', isOld);
   }
 }
 

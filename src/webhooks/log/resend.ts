@@ -77,10 +77,10 @@ export async function sendTest(
 }
 
 /** Makes a lane due and notifies the node that leases it. */
-export async function wakeLane(tx: Transaction, lane: number): Promise<void> {
+export async function wakeLane(db: Database | Transaction, lane: number): Promise<void> {
   await sql`
     -- Also set if the lane is leased, because the node may be releasing it right now.
     update lane_progress set due_at = greatest(now(), coalesce(paused_until, now()))
-    where lane = ${lane}`.execute(tx);
-  await sql`select notify_lane_changed(${lane})`.execute(tx);
+    where lane = ${lane}`.execute(db);
+  await sql`select notify_lane_changed(${lane})`.execute(db);
 }

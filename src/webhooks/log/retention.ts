@@ -5,9 +5,11 @@
 
 import { sql } from 'kysely';
 import { isId } from '../../crypto/ids.ts';
+import { deleteBatches } from '../../database/batches.ts';
 import type { Database } from '../../database/database.ts';
 import { dropPartitions, ensurePartitions } from '../../database/partitions.ts';
 import { steadyNow } from '../../database/steady_clock.ts';
+import { deleteEnded } from '../subscriptions/ended.ts';
 import { dropOldStats } from './delivery_stats.ts';
 
 /** Days that events and their deliveries are kept. */
@@ -17,38 +19,48 @@ export const retentionDays = 30;
 const dayTables = ['attempts', 'deliveries', 'events'];
 
 /**
- * Creates the partitions of the coming days and drops expired ones. A day that still has pending deliveries is kept.
+ * Creates the partitions of the coming days and drops expired ones. A day that still has pending deliveries is kept. Then deletes
+ * from the other tables, in batches.
+ * @param slow the connections for reading many rows and for deleting
  * @returns false if locks of others, such as a backup, were in the way: call again soon
  */
-export async function applyRetention(db: Database, days = retentionDays): Promise<boolean> {
+export async function applyRetention(db: Database, slow = db, days = retentionDays): Promise<boolean> {
   const areMade = await ensurePartitions(db);
   const now = steadyNow();
-  const today = await dayAt(db, now);
-  const kept = await pendingDays(db, today, days);
+  const today = await dayAt(slow, now);
+  const kept = await pendingDays(slow, today, days);
   const areDropped = await dropPartitions(db, dayTables, { before: today, days, kept });
-  await sql`
-    delete from retries where day < ${today}::date - ${days}::int and day <> all(${kept}::date[])`.execute(
-    db,
-  );
-  await sql`delete from event_ids where created_at < ${now} - make_interval(days => ${days}::int)`.execute(
-    db,
-  );
-  await sql`delete from parked_events where day < ${today}::date - ${days}::int`.execute(db);
+  const expired = (more = 0) => sql`${now} - make_interval(days => ${days + more}::int)`;
+  const isDropped = sql`day < ${today}::date - ${days}::int`;
+  await deleteBatches(slow, 'retries', sql`${isDropped} and day <> all(${kept}::date[])`);
+  await deleteBatches(slow, 'event_ids', sql`created_at < ${expired()}`);
+  await deleteBatches(slow, 'parked_events', isDropped);
   // Keep revisions that an attempt in the log may refer to.
-  await sql`
-    delete from subscription_revisions r using subscription_revisions next
-    where next.lane = r.lane and next.revision = r.revision + 1
-      and next.created_at < ${now} - make_interval(days => ${days + 1}::int)`.execute(db);
-  await sql`
-    delete from recoveries
-    where state <> 'running' and created_at < ${now} - make_interval(days => ${days}::int)`.execute(db);
+  const isReplaced = sql`exists (
+    select from subscription_revisions next
+    where next.lane = subscription_revisions.lane and next.revision = subscription_revisions.revision + 1
+      and next.created_at < ${expired(1)})`;
+  await deleteBatches(slow, 'subscription_revisions', isReplaced);
+  await deleteBatches(slow, 'recoveries', sql`state <> 'running' and created_at < ${expired()}`);
   // Keep epochs of deliveries that may still be looked up.
-  await sql`
-    delete from lane_epochs e using lane_epochs next
-    where next.lane = e.lane and next.first > e.first
-      and next.began_at < ${now} - make_interval(days => ${days + 1}::int)`.execute(db);
-  await dropOldStats(db, now);
+  const isPast = sql`exists (
+    select from lane_epochs next
+    where next.lane = lane_epochs.lane and next.first > lane_epochs.first and next.began_at < ${expired(1)})`;
+  await deleteBatches(slow, 'lane_epochs', isPast);
+  await deleteEnded(slow, expired(1));
+  await dropOldStats(slow, now);
   return areMade && areDropped;
+}
+
+/** Days before its deletion at which a parked event is reported. */
+const expiringDays = 3;
+
+/** Counts parked events that retention will delete within three days. */
+export async function countExpiringParked(db: Database, days = retentionDays): Promise<number> {
+  const { rows } = await sql<{ count: number }>`
+    select count(*)::int as count from parked_events
+    where day < (now() at time zone 'utc')::date - ${days - expiringDays}::int`.execute(db);
+  return rows[0]?.count ?? 0;
 }
 
 async function dayAt(db: Database, now: ReturnType<typeof steadyNow>): Promise<string> {

@@ -43,8 +43,10 @@ export async function startTestServer(
   platform?: Platform,
   egress?: NonNullable<ServerOptions['egress']>,
   enginePlace: NonNullable<ServerOptions['enginePlace']> = 'here',
+  prepare: (databaseUrl: string) => Promise<void> = async () => {},
 ): Promise<TestServer> {
   const database = await createDatabase();
+  await prepare(database.url);
   const port = await freePort();
   const config = loadConfig(
     // The rate limit is off by default, because tests send many requests. Tests of the limit set it.
