@@ -88,12 +88,7 @@ export class AttemptStarter {
     const { lanes } = this.#options;
     this.#windows.tick(now);
     lanes.readable.requeueAll();
-    for (const lane of lanes.sleeping) {
-      const wakeAt = lane.wakeAt(now);
-      if (wakeAt !== undefined && wakeAt > now) continue;
-      lanes.sleeping.delete(lane);
-      lanes.reschedule(lane);
-    }
+    lanes.sleeping.wake(now, (lane) => lanes.reschedule(lane));
   }
 
   /** @returns whether nothing is left that could start now */
@@ -107,12 +102,13 @@ export class AttemptStarter {
       if (left <= 0) return false;
       const lane = lanes.ready.take(always) as Lane;
       if (!lane.mayStart(now)) {
-        if (lane.wakeAt(now) !== undefined) lanes.sleeping.add(lane);
+        const wakeAt = lane.wakeAt(now);
+        if (wakeAt !== undefined) lanes.sleeping.add(lane, wakeAt);
         continue;
       }
       const places = this.#windows.enter(lane, now);
       if (places === null) {
-        if (lane.pausedUntil > now) lanes.sleeping.add(lane);
+        if (lane.pausedUntil > now) lanes.sleeping.add(lane, lane.pausedUntil);
         continue;
       }
       left -= 1;

@@ -47,6 +47,8 @@ export class Window {
   /** Lanes that wait for room: proven ones, and the others. */
   #proven: RoundRobin | null = null;
   #waiting: RoundRobin | null = null;
+  /** Whether the last lane that was offered room came from the proven ones. */
+  #wasProven = false;
 
   constructor(size: number, unprovenSize: number, rate: TokenBucket | null = null) {
     this.size = size;
@@ -114,20 +116,20 @@ export class Window {
   }
 
   /**
-   * Offers what is free to waiting lanes: first to proven ones.
+   * Offers what is free to waiting lanes, proven and unproven ones by turns.
    * @param most maximum lanes @param onRoom called for each lane that may start
    */
   offer(now: number, most: number, onRoom: (lane: Lane) => void): void {
     let room = Math.min(most, this.size - this.inFlight);
     if (this.rate !== null && room > 0) room = Math.min(room, this.rate.available(now));
-    if (this.#proven !== null) {
-      room -= this.#offerTo(this.#proven, true, room, onRoom);
-      if (this.#proven.isUnused) this.#proven = null;
+    while (room > 0) {
+      const lane = this.#next(!this.#wasProven) ?? this.#next(this.#wasProven);
+      if (lane === undefined) break;
+      room -= 1;
+      onRoom(lane);
     }
-    if (this.#waiting !== null) {
-      this.#offerTo(this.#waiting, false, Math.min(room, this.unprovenSize - this.#unproven), onRoom);
-      if (this.#waiting.isUnused) this.#waiting = null;
-    }
+    if (this.#proven?.isUnused) this.#proven = null;
+    if (this.#waiting?.isUnused) this.#waiting = null;
   }
 
   /** Lets every waiting tenant have a turn again, because others may have left room. */
@@ -136,14 +138,11 @@ export class Window {
     this.#waiting?.requeueAll();
   }
 
-  #offerTo(queue: RoundRobin, isProven: boolean, room: number, onRoom: (lane: Lane) => void): number {
-    const hasRoom = (tenant: Tenant) => this.#hasRoomFor(tenant, isProven);
-    for (let offered = 0; offered < room; offered += 1) {
-      const lane = queue.take(hasRoom);
-      if (lane === undefined) return offered;
-      onRoom(lane);
-    }
-    return Math.max(room, 0);
+  #next(isProven: boolean): Lane | undefined {
+    const queue = isProven ? this.#proven : this.#waiting;
+    const lane = queue?.take((tenant) => this.#hasRoomFor(tenant, isProven));
+    if (lane !== undefined) this.#wasProven = isProven;
+    return lane;
   }
 
   #hasRoomFor(tenant: Tenant, isProven: boolean): boolean {

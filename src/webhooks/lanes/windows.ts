@@ -77,7 +77,7 @@ export class Windows {
   readonly #quotas: WindowQuotas;
   readonly #onRoom: (lane: Lane) => void;
   readonly #node = new Window(inFlightMax, inFlightMax / 2);
-  readonly #recentWindow = new Window(recentInFlightMax, recentInFlightMax);
+  readonly #recentWindow = new Window(recentInFlightMax, (recentInFlightMax * 3) / 4);
   /** Attempts in flight that started less than a second ago, oldest first. */
   readonly #recent = new Set<Places>();
   readonly #apps = new Map<string, App>();
