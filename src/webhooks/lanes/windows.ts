@@ -76,7 +76,7 @@ export class Places implements AddressGate {
 export class Windows {
   readonly #quotas: WindowQuotas;
   readonly #onRoom: (lane: Lane) => void;
-  readonly #node = new Window(inFlightMax, inFlightMax / 2);
+  readonly #node = new Window(inFlightMax, (inFlightMax * 3) / 4);
   readonly #recentWindow = new Window(recentInFlightMax, (recentInFlightMax * 3) / 4);
   /** Attempts in flight that started less than a second ago, oldest first. */
   readonly #recent = new Set<Places>();
