@@ -39,7 +39,7 @@ const memory = new DeliveryMemory();
 const applicant = (name: string, isProven: boolean) =>
   ({ tenant: new Tenant(name, memory), isProven }) as Lane;
 
-test('a newcomer finds a place at once beside as many others as the reserve has places, whatever they do', () => {
+test('a newcomer finds a place beside as many tenants as the reserve has places', () => {
   for (const seed of range(300)) {
     const roll = dice(seed + 1);
     const unprovenSize = 2 + roll(80);
@@ -67,7 +67,7 @@ test('a newcomer finds a place at once beside as many others as the reserve has 
   }
 });
 
-test('n tenants with any backlog have 1/(n + 1) of a window each in the long run, and leave as much free', () => {
+test('n tenants with a backlog have 1/(n + 1) of a window each, and leave as much', () => {
   for (const seed of range(60)) {
     const roll = dice(seed + 1);
     const window = new Window(40 + roll(200), 0);
@@ -94,7 +94,7 @@ test('n tenants with any backlog have 1/(n + 1) of a window each in the long run
   }
 });
 
-test('proven lanes always find a place beside any number of tenants whose lanes never succeeded', () => {
+test('proven lanes find a place beside any number of unproven tenants', () => {
   const window = new Window(16, 8);
   for (const index of range(1_000)) {
     const hanging = applicant(`hanging ${index}`, false);
@@ -105,7 +105,7 @@ test('proven lanes always find a place beside any number of tenants whose lanes 
   assert.ok(window.admits(proven, 0));
 });
 
-test('a lane waits for a rate for four turns of each other tenant at most, and a tenant’s lanes count once', () => {
+test('a lane waits for a rate for at most four turns of each other tenant', () => {
   const perSecond = 10;
   const tickMs = 25;
   for (const seed of range(50)) {
@@ -163,7 +163,7 @@ async function attemptsOf({ db }: TestServer, { account }: App): Promise<{ error
   return rows;
 }
 
-test('a user of an app with hundreds of hanging hosts takes nothing from another user of the app', async (t) => {
+test('an account with many hanging hosts takes nothing from another account of its app', async (t) => {
   const ended = untilEnd(t);
   const server = await startTestServer(t);
   const publisher = await createPublisher(server);
@@ -192,7 +192,7 @@ test('a user of an app with hundreds of hanging hosts takes nothing from another
   assert.ok((await attemptsOf(server, stranger)).every(({ error }) => error === null));
 });
 
-test('hanging names at an address leave connections to another account’s name there, and what was not sent is no attempt', async (t) => {
+test('hanging names at an address leave room for others, and what waits is no attempt', async (t) => {
   const ended = untilEnd(t);
   const resolveHost = async () => ['127.0.0.1'];
   const server = await startTestServer(t, {}, 'dev', undefined, { resolveHost }, 'here');
