@@ -29,6 +29,12 @@ export class TokenBucket {
     return this.#tokens >= 1 ? null : now + (1_000 * (1 - this.#tokens)) / this.#perSecond;
   }
 
+  /** How many actions may start now. */
+  available(now: number): number {
+    this.nextAt(now);
+    return Math.floor(this.#tokens);
+  }
+
   /** Uses one token. Call it only if `nextAt` returned null. */
   take(): void {
     this.#tokens -= 1;

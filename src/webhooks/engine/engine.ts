@@ -26,11 +26,9 @@ import { removeDeadNodes } from '../lanes/node.ts';
 import { takeNodeName } from '../lanes/node_name.ts';
 import { Worker } from '../lanes/worker.ts';
 import { applyRetention, countExpiringParked } from '../log/retention.ts';
-import type { AddressQuotas } from '../sending/address_limits.ts';
 import { DeliveryKeyring } from '../sending/delivery_keyring.ts';
 import { Sender } from '../sending/sender.ts';
 import { disableFailing, warnFailing } from '../subscriptions/failing.ts';
-import type { Quotas } from '../subscriptions/quotas.ts';
 import { disableByWorker } from '../subscriptions/subscription_state.ts';
 import {
   type EngineResponses,
@@ -125,7 +123,6 @@ class Engine {
       ...settings.egress,
       onSpan: (span) => post({ type: 'span', span }),
       mayBegin: () => this.#worker.isCurrent,
-      addresses: addressQuotas(settings.quotas),
     });
     // Disabling a subscription publishes an event.
     const wake = () => post({ type: 'wake' });
@@ -345,19 +342,6 @@ class Engine {
     }
     if (warnings.length > 0) this.#post({ type: 'wake' });
   }
-}
-
-/**
- * An address may serve several hosts: it gets twice the limits of an unknown host, and later four times those of a
- * known one.
- */
-function addressQuotas(quotas: Quotas): AddressQuotas {
-  const { attemptsPerHost, attemptsPerUnknownHost, unknownHostRate } = quotas;
-  return {
-    unknown: 2 * attemptsPerUnknownHost,
-    known: 4 * attemptsPerHost,
-    unknownRate: 2 * unknownHostRate,
-  };
 }
 
 /**

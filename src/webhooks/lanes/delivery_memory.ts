@@ -56,13 +56,12 @@ export class Tenant {
   bytes = 0;
   /** Deliveries that wait to start. */
   waiting = 0;
-  /** Attempts in flight, and those of them that started less than a second ago. */
+  /** Attempts in flight. */
   inFlight = 0;
-  recent = 0;
   /** Lanes that this node leases. */
   lanes = 0;
-  /** When this node last left a lane in the database because the tenant leases as many as it may. */
-  refusedAt = Number.NEGATIVE_INFINITY;
+  /** Lanes that this node left in the database because the tenant leases as many as it may. Each lets one leased lane end its turn. */
+  refused = 0;
 
   constructor(key: string, memory: DeliveryMemory) {
     this.key = key;

@@ -63,8 +63,6 @@ export class Lane {
   inFlight = 0;
   /** Milliseconds on the monotonic clock: no attempt starts before. */
   pausedUntil = 0;
-  /** The same for waits of less than a second for a rate limit. Not stored in the database. */
-  throttledUntil = 0;
   /** The same, from the subscriber's `Retry-After`. A success does not end it. */
   retryAfterUntil = 0;
   /** When the first retry is due; infinite if there is none. */
@@ -88,11 +86,9 @@ export class Lane {
   /** Deliveries past `attemptedThrough` whose first attempt has ended. */
   readonly #done = new Set<number>();
   /**
-   * Whether the subscriber accepted the last attempt before this node leased the lane, as far as the lane's row shows.
+   * Whether the lane's last attempt was accepted. Before its first attempt on this node: as far as the lane's row shows.
    */
-  readonly wasAccepted: boolean;
-  /** Whether the lane's last attempt on this node was accepted. */
-  isProven = false;
+  isProven: boolean;
   #window = windowStart;
   #rate: TokenBucket | null;
 
@@ -104,7 +100,7 @@ export class Lane {
     this.id = state.subscription.lane;
     this.tenant = tenant;
     this.leasedAt = now;
-    this.wasAccepted = state.cursor > 0 && state.failures === 0;
+    this.isProven = state.cursor > 0 && state.failures === 0;
     this.subscription = state.subscription;
     this.#rate = steadyRate(state.subscription.rateLimit, now);
     this.#secrets = state.secrets;
@@ -312,7 +308,7 @@ export class Lane {
 
   /** Whether an attempt may start now. */
   mayStart(now: number): boolean {
-    if (!this.isOpen || now < this.pausedUntil || now < this.throttledUntil) return false;
+    if (!this.isOpen || now < this.pausedUntil) return false;
     if (this.inFlight >= this.#limit()) return false;
     if (this.#due.length === 0 && !this.#hasFreshToStart()) return false;
     return this.#rate === null || this.#rate.nextAt(now) === null;
@@ -322,8 +318,7 @@ export class Lane {
   wakeAt(now: number): number | undefined {
     if (!this.isOpen || (this.#due.length === 0 && !this.#hasFreshToStart())) return undefined;
     if (this.inFlight >= this.#limit()) return undefined;
-    if (now < this.pausedUntil || now < this.throttledUntil)
-      return Math.max(this.pausedUntil, this.throttledUntil);
+    if (now < this.pausedUntil) return this.pausedUntil;
     return this.#rate === null ? undefined : (this.#rate.nextAt(now) ?? now);
   }
 
@@ -348,6 +343,11 @@ export class Lane {
   end({ position }: LoadedDelivery): void {
     this.inFlight -= 1;
     this.tenant.end(position);
+  }
+
+  /** A delivery that was taken was not sent. */
+  giveBack(): void {
+    this.#rate?.giveBack();
   }
 
   /** Applies the result of an attempt: the window grows with successes and shrinks with failures. */

@@ -45,8 +45,6 @@ const crowdedLingerMs = 1_000;
  */
 const roundMs = 2_000;
 const betweenRoundsMs = 5_000;
-/** Milliseconds that a tenant counts as having more due lanes than it may lease. */
-const refusedMs = 15_000;
 const claimPauseMs = 500;
 const pollPauseMs = 1_000;
 const sweepPauseMs = 30_000;
@@ -225,6 +223,7 @@ export class LaneLeases {
     for (const lane of lanes.all()) {
       if (!this.#mayRelease(lane, now)) continue;
       const isBetween = isBetweenTurns(lane, now);
+      if (isBetween) lane.tenant.refused -= 1;
       lane.dropWaiting();
       releases.push(releaseOf(lane, now, isBetween));
       if (releases.length >= releaseMax) break;
@@ -345,11 +344,11 @@ function waitsLong(lane: Lane, now: number): boolean {
 }
 
 /**
- * Whether a rate-limited lane has had its turn and other lanes of its tenant wait for a lease. Call it before the lane drops its
+ * Whether a rate-limited lane has had its turn and another lane of its tenant waits for a lease. Call it before the lane drops its
  * waiting deliveries.
  */
 function isBetweenTurns(lane: Lane, now: number): boolean {
-  if (lane.subscription.rateLimit === null || now - lane.tenant.refusedAt > refusedMs) return false;
+  if (lane.subscription.rateLimit === null || lane.tenant.refused <= 0) return false;
   return lane.started > 0 && now - lane.leasedAt > roundMs && (lane.wakeAt(now) ?? 0) > now;
 }
 

@@ -320,7 +320,7 @@ export class LaneLoader {
     if (lane === undefined) {
       const tenant = lanes.tenantOf(state.subscription);
       if (!lanes.mayHold(tenant)) {
-        tenant.refusedAt = now;
+        tenant.refused = Math.min(tenant.refused + 1, tenant.lanes);
         lanes.forgetTenant(tenant);
         return undefined;
       }

@@ -16,6 +16,7 @@ import type { Subscription } from '../subscriptions/subscription.ts';
 import { DeliveryMemory, Tenant } from './delivery_memory.ts';
 import type { Lane } from './lane.ts';
 import { RoundRobin } from './round_robin.ts';
+import { Sleepers } from './sleepers.ts';
 
 /** Maximum deliveries in memory. Above it, a lane gets one delivery at a time. */
 const waitingMax = 40_000;
@@ -42,7 +43,7 @@ export class LeasedLanes {
   readonly #tenants = new Map<string, Tenant>();
   /** Tenants take turns. */
   readonly ready = new RoundRobin();
-  readonly sleeping = new Set<Lane>();
+  readonly sleeping = new Sleepers();
   readonly readable = new RoundRobin();
   readonly retrying = new Set<Lane>();
 

@@ -48,6 +48,11 @@ export class RoundRobin {
     return this.tenantCount === 0;
   }
 
+  /** Whether no tenant is queued or set aside. */
+  get isUnused(): boolean {
+    return this.isEmpty && this.#setAside.size === 0;
+  }
+
   /** The number of queued tenants. */
   get tenantCount(): number {
     return this.#starting.size + this.#inLine.size;

@@ -22,7 +22,6 @@ import { AttemptStarter } from './attempt_starter.ts';
 import { BackgroundTasks } from './background_tasks.ts';
 import { DeliveryReader } from './delivery_reader.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
-import { HostLimits } from './host_limits.ts';
 import type { Lane } from './lane.ts';
 import { LaneHints } from './lane_hints.ts';
 import { LaneHolds } from './lane_holds.ts';
@@ -130,7 +129,6 @@ export class Worker {
     this.#starter = new AttemptStarter({
       ...shared,
       node: this.node,
-      hosts: new HostLimits(options.quotas),
       budget: this.#budget,
       retries: this.#retries,
       mayStart: (now) => !this.#isStopping && !this.#recorder.isFull && this.#leases.isCurrent(now),

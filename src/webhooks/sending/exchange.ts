@@ -47,6 +47,24 @@ export interface Stoppable {
 
 export const unstoppable: Stoppable = { stopCount: 0 };
 
+/** Decides which connections one exchange may open and keep. */
+export interface AddressGate {
+  /**
+   * Called before a connection is opened, and again if it reached another address. If the address has no room, the exchange is cancelled.
+   * @param key from `addressKey`
+   */
+  admit(key: string): boolean;
+  /** Whether the connection may carry another exchange. A 2xx always allows it. */
+  readonly keepsConnection: boolean;
+}
+
+/** What may prevent an exchange. */
+export interface SendRules {
+  /** What can stop the exchange before its first byte. */
+  stoppable?: Stoppable;
+  gate?: AddressGate;
+}
+
 /** The connections to one origin. */
 export interface OriginPool {
   origin: URL;
@@ -81,6 +99,7 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
   via: Connection | null = null;
   isOver = false;
   isCancelled = false;
+  readonly gate: AddressGate;
   readonly #stoppable: Stoppable;
   readonly #stopCount: number;
   #isSecondTry = false;
@@ -90,13 +109,14 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
 
   constructor(
     request: OutgoingRequest,
-    stoppable: Stoppable,
+    { stoppable, gate }: Required<SendRules>,
     pool: OriginPool,
     done: (result: ExchangeResult, context: T) => void,
     context: T,
     owner: ExchangeOwner,
   ) {
     this.request = request;
+    this.gate = gate;
     this.#stoppable = stoppable;
     this.#stopCount = stoppable.stopCount;
     this.pool = pool;
@@ -121,15 +141,16 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
   /**
    * Ends the exchange before its first byte; its connection stays usable. If a first try was already sent over a
    * connection that broke, the result is an error, because that try was an attempt.
+   * @param connection null if none was opened
    */
-  cancel(connection: Connection): void {
+  cancel(connection: Connection | null): void {
     if (this.isOver) return;
     if (this.#isSecondTry) this.error = 'connection_error';
     else this.isCancelled = true;
     this.via = connection;
     this.isOver = true;
     this.endedAt = performance.now();
-    this.#owner.onEnd(this as SentExchange<unknown>, connection.isUsable);
+    this.#owner.onEnd(this as SentExchange<unknown>, connection?.isUsable === true);
     this.#done(this, this.#context);
   }
 

@@ -8,16 +8,16 @@
  */
 
 import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '../../egress/connector.ts';
-import { EgressError } from '../../egress/error.ts';
-import { AddressLimits, type AddressQuotas, addressKey } from './address_limits.ts';
+import { addressKey } from './address_key.ts';
 import type { AttemptSpan } from './attempt_span.ts';
 import type { Connection, OutgoingRequest } from './connection.ts';
 import {
+  type AddressGate,
   type ExchangeOwner,
   type ExchangeResult,
   type OriginPool,
+  type SendRules,
   SentExchange,
-  type Stoppable,
   unstoppable,
 } from './exchange.ts';
 import { Http1Connection } from './http1/connection.ts';
@@ -39,16 +39,16 @@ export interface SenderOptions extends ConnectorOptions {
   onSpan?: (span: AttemptSpan) => void;
   /** Whether an exchange may begin now. Called immediately before its first byte. */
   mayBegin?: () => boolean;
-  /** No limits if omitted. */
-  addresses?: AddressQuotas;
 }
+
+const anyAddress: AddressGate = { admit: () => true, keepsConnection: true };
+
+/** Prevents a connection to an address without room. */
+class NoRoom extends Error {}
 
 export class Sender {
   readonly #options: SenderOptions;
   readonly #pools = new Map<string, OriginPool>();
-  readonly #addresses: AddressLimits | undefined;
-  /** The key of each connection's address, from `addressKey`. */
-  readonly #keys = new WeakMap<Connection, string>();
   #idleCount = 0;
   /** In start order, so that the first one times out first. */
   readonly #exchanges = new Set<SentExchange<unknown>>();
@@ -59,7 +59,6 @@ export class Sender {
 
   constructor(options: SenderOptions) {
     this.#options = options;
-    this.#addresses = options.addresses && new AddressLimits(options.addresses);
     this.#timer = setInterval(() => this.#tick(), timerGrainMs);
     this.#timer.unref();
   }
@@ -67,16 +66,15 @@ export class Sender {
   /**
    * @param done called once, never before this method returns
    * @param context passed to `done`, so that one function can serve all exchanges
-   * @param stoppable what can stop the exchange before its first byte
    */
   send<T>(
     request: OutgoingRequest,
     done: (result: ExchangeResult, context: T) => void,
     context: T,
-    stoppable: Stoppable = unstoppable,
+    { stoppable = unstoppable, gate = anyAddress }: SendRules = {},
   ): void {
     const pool = this.#poolOf(request.origin);
-    const exchange = new SentExchange(request, stoppable, pool, done, context, this.#owner);
+    const exchange = new SentExchange(request, { stoppable, gate }, pool, done, context, this.#owner);
     this.#exchanges.add(exchange as SentExchange<unknown>);
     // An exchange starts in the next turn, so that bytes which already arrived on an idle connection are read first.
     // Unsolicited bytes belong to no response (RFC 9112 section 9.2) and close the connection.
@@ -129,71 +127,41 @@ export class Sender {
   }
 
   #open(exchange: SentExchange<unknown>): void {
-    const { pool } = exchange;
-    const limits = this.#addresses;
-    let key: string | undefined;
+    const { pool, gate } = exchange;
+    const { port } = pool.origin;
     const admit = async ([address = '']: readonly string[]) => {
-      const wanted = addressKey(address, pool.origin.port);
-      await limits?.acquire(wanted);
-      key = wanted;
-      if (exchange.isOver) throw new EgressError('connect_timeout');
+      if (exchange.isOver || !gate.admit(addressKey(address, port))) throw new NoRoom();
     };
-    connectGuarded(pool.origin, this.#options, limits && admit).then(
-      (opened) => {
-        if (key !== undefined && !this.#countConnection(opened, pool, key)) {
-          exchange.onFailure(new EgressError('connect_error'), false);
-          return;
-        }
-        this.#use(opened, exchange).catch((error: Error) => {
-          opened.socket.destroy();
-          exchange.onFailure(error, false);
-        });
-      },
-      (error: Error) => {
-        if (key !== undefined) limits?.release(key);
-        exchange.onFailure(error, false);
-      },
-    );
+    connectGuarded(pool.origin, this.#options, admit)
+      .then((opened) => {
+        if (exchange.isOver || gate.admit(addressKey(opened.address, port)))
+          return this.#use(opened, exchange);
+        opened.socket.destroy();
+        throw new NoRoom();
+      })
+      .catch((error: Error) => {
+        if (error instanceof NoRoom) exchange.cancel(null);
+        else exchange.onFailure(error, false);
+      });
   }
 
   async #use(opened: GuardedConnection, exchange: SentExchange<unknown>): Promise<void> {
     const { pool } = exchange;
-    const connection = await createConnection(opened, pool);
-    this.#keys.set(connection, addressKey(opened.address, pool.origin.port));
+    const connection = await createConnection(opened, pool).catch((error) => {
+      opened.socket.destroy();
+      throw error;
+    });
     if (exchange.isOver) connection.destroy();
     else this.#begin(exchange, connection);
-  }
-
-  /** Counts a connection against its address until it closes. @returns whether the connection may stay */
-  #countConnection(
-    { socket, address }: GuardedConnection,
-    { origin }: OriginPool,
-    expected: string,
-  ): boolean {
-    const limits = this.#addresses as AddressLimits;
-    const key = addressKey(address, origin.port);
-    const hasRoom = limits.move(expected, key);
-    if (socket.closed) limits.release(key);
-    else socket.once('close', () => limits.release(key));
-    if (!hasRoom) socket.destroy();
-    return hasRoom;
-  }
-
-  /** @returns whether the address allows the connection to carry another exchange */
-  #recordAddressResult(connection: Connection, { status, error }: ExchangeResult): boolean {
-    const key = this.#keys.get(connection);
-    if (this.#addresses === undefined || key === undefined) return true;
-    if (error === null && status !== null && Math.floor(status / 100) === 2) this.#addresses.accepted(key);
-    return this.#addresses.isKnown(key);
   }
 
   readonly #owner: ExchangeOwner = {
     mayBegin: () => this.#options.mayBegin?.() !== false,
     onEnd: (exchange, isReusable) => {
-      const { via, request, pool } = exchange;
+      const { via, request, pool, gate } = exchange;
       this.#exchanges.delete(exchange);
       if (via !== null)
-        this.#returnConnection(via, pool, this.#recordAddressResult(via, exchange) && isReusable);
+        this.#returnConnection(via, pool, isReusable && (isAccepted(exchange) || gate.keepsConnection));
       if (request.traced !== null && !exchange.isCancelled) this.#reportSpan(request, exchange);
     },
     onTryAgain: (exchange) => this.#open(exchange),
@@ -227,7 +195,6 @@ export class Sender {
 
   #tick(): void {
     const now = performance.now();
-    this.#addresses?.tick(now);
     for (const exchange of this.#exchanges) {
       if (now - exchange.startedAt < exchangeTimeoutMs) break;
       exchange.expire();
@@ -247,6 +214,10 @@ export class Sender {
       if (kept.length === 0 && !used.has(pool)) this.#pools.delete(origin);
     }
   }
+}
+
+function isAccepted({ status, error }: ExchangeResult): boolean {
+  return error === null && status !== null && Math.floor(status / 100) === 2;
 }
 
 /**

@@ -124,8 +124,8 @@ test('webhooks 67: more than a thousand silent subscribers leave room for a resp
     }
   }
   await publish(publisher, account, marks(10));
-  // Four attempts for each lane would exceed the limit on attempts in flight.
-  await hanging.waitFor(2_000);
+  // As many as one account may have in flight whose subscribers never succeeded.
+  await hanging.waitFor(1_300);
   await sleep(3_000);
   await deliver(alive, subscriber, [100], Math.max(3_000, 15 * aloneMs));
 });

@@ -52,31 +52,6 @@ function add(lane: Lane, sequence: number, accountId: string | null = null): voi
   lane.addFresh({ sequence, day: '2026-01-01', position: sequence, event, retry: null });
 }
 
-test('a lane starts nothing while it is throttled, and wakes when that is over', () => {
-  const lane = createLane('account');
-  add(lane, 1);
-  lane.throttledUntil = 1_500;
-  assert.equal(lane.mayStart(1_400), false);
-  assert.equal(lane.wakeAt(1_400), 1_500);
-  assert.equal(lane.mayStart(1_500), true);
-  assert.equal(lane.wakeAt(1_500), undefined);
-});
-
-test('a throttled lane that is paused as well wakes at the later time', () => {
-  const lane = createLane('account');
-  add(lane, 1);
-  lane.throttledUntil = 1_500;
-  lane.pausedUntil = 9_000;
-  assert.equal(lane.wakeAt(1_400), 9_000);
-  assert.equal(lane.mayStart(1_600), false);
-});
-
-test('a lane without anything to start does not wake for its throttle', () => {
-  const lane = createLane('account');
-  lane.throttledUntil = 1_500;
-  assert.equal(lane.wakeAt(1_400), undefined);
-});
-
 test('a rate limit saves no unused rate, except for what makes up for late timers', () => {
   const startsAt = (lane: Lane, now: number) => {
     let count = 0;

@@ -224,11 +224,11 @@ function createSender(t: TestContext): Sender {
 function post(
   sender: Sender,
   origin: string,
-  part?: Stoppable,
+  stoppable: Stoppable = { stopCount: 0 },
   { path = '/', body = Buffer.from('{}') } = {},
 ): Promise<ExchangeResult> {
   const request = { origin, path, headers: '', body, traced: null };
-  return new Promise((resolve) => sender.send(request, resolve, undefined, part));
+  return new Promise((resolve) => sender.send(request, resolve, undefined, { stoppable }));
 }
 
 async function serveRaw(t: TestContext, onConnection: (socket: Socket) => void): Promise<string> {

@@ -1,0 +1,114 @@
+/**
+ * A host or an address, and its window.
+ *
+ *   unknown (small window, low rate) → accepted once → known (the window grows with accepted deliveries, and shrinks with failures of
+ *   proven lanes)
+ *
+ * This is not stored: after a restart, a destination is known again after its first accepted delivery.
+ */
+
+import { TokenBucket } from '../../shared/token_bucket.ts';
+import { circuitFailures, circuitPause } from '../sending/retry_schedule.ts';
+import type { Lane } from './lane.ts';
+import { Window } from './window.ts';
+
+/** Seconds of its rate that may start at once after a quiet time. */
+const burstSeconds = { unknown: 4, known: 0.1 };
+/**
+ * Total failures that pause an unknown host for all accounts. Ten failures of one account pause it for that account.
+ */
+const failuresOfAll = 100;
+
+export interface DestinationQuotas {
+  /** Maximum attempts of unproven lanes in flight while it is unknown. Proven lanes have as many places more. */
+  readonly unknown: number;
+  /** Maximum size of the window. */
+  readonly known: number;
+  /** Attempts per second while it is unknown, and after; null for no limit. */
+  readonly unknownRate: number;
+  readonly knownRate: number | null;
+}
+
+export class Destination {
+  readonly window: Window;
+  readonly #quotas: DestinationQuotas;
+  readonly #sizeMax: number;
+  readonly #sizeMin: number;
+  isKnown = false;
+  usedAt: number;
+
+  constructor(quotas: DestinationQuotas, now: number) {
+    const { unknown, known, unknownRate } = quotas;
+    this.#quotas = quotas;
+    this.#sizeMax = Math.max(known, unknown);
+    this.#sizeMin = Math.min(2 * unknown, this.#sizeMax);
+    this.window = new Window(this.#sizeMin, unknown, rateOf(unknownRate, burstSeconds.unknown, now));
+    this.usedAt = now;
+  }
+
+  /** A delivery was accepted. */
+  accept(now: number): void {
+    const { knownRate } = this.#quotas;
+    if (!this.isKnown) this.window.rate = rateOf(knownRate, burstSeconds.known, now);
+    this.isKnown = true;
+    this.#resize(Math.min(this.window.size + 1, this.#sizeMax));
+  }
+
+  /** An attempt of a proven lane failed. */
+  shrink(): void {
+    if (this.isKnown) this.#resize(Math.max(this.window.size - 1, this.#sizeMin));
+  }
+
+  #resize(size: number): void {
+    this.window.size = size;
+    this.window.unprovenSize = Math.max(this.#quotas.unknown, Math.ceil(size / 2));
+  }
+}
+
+/** A bucket that allows a part of a second's rate at once. @returns null if there is no limit */
+export function rateOf(perSecond: number | null, burst: number, now: number): TokenBucket | null {
+  return perSecond === null ? null : new TokenBucket(perSecond, perSecond * burst, now);
+}
+
+export const knownBurstSeconds = burstSeconds.known;
+
+interface Failed {
+  failures: number;
+  pausedUntil: number;
+}
+
+export class Host extends Destination {
+  /** The key of the address of its last connection; null before the first. */
+  addressKey: string | null = null;
+  /** Failures while the host is unknown: of all accounts, and by account. */
+  readonly #failed: Failed = { failures: 0, pausedUntil: 0 };
+  readonly #failedOf = new Map<string, Failed>();
+
+  override accept(now: number): void {
+    super.accept(now);
+    this.#failedOf.clear();
+  }
+
+  /** An attempt failed while the host is unknown. */
+  fail(tenant: string, now: number): void {
+    const failed = this.#failedOf.get(tenant) ?? { failures: 0, pausedUntil: 0 };
+    this.#failedOf.set(tenant, failed);
+    failed.failures += 1;
+    failed.pausedUntil = now + circuitPause(failed.failures);
+    this.#failed.failures += 1;
+    const beyond = this.#failed.failures - failuresOfAll + circuitFailures;
+    this.#failed.pausedUntil = now + circuitPause(beyond);
+  }
+
+  /** Until when failures at the unknown host pause a lane. */
+  pausedUntil({ tenant, isProven }: Lane): number {
+    if (this.isKnown || isProven) return 0;
+    return Math.max(this.#failed.pausedUntil, this.#failedOf.get(tenant.key)?.pausedUntil ?? 0);
+  }
+
+  /** Whether an account that only fails at the unknown host has its probe in flight. */
+  isProbing({ tenant }: Lane): boolean {
+    if (this.isKnown || this.window.inFlightOf(tenant) === 0) return false;
+    return circuitPause(this.#failedOf.get(tenant.key)?.failures ?? 0) > 0;
+  }
+}

@@ -1,0 +1,49 @@
+/** Lanes that wait for a time: for the end of a pause or for their rate limit. The cost of a tick does not depend on their number. */
+
+import type { Lane } from './lane.ts';
+
+/** Lanes wake in slots of this many milliseconds. */
+const slotMs = 25;
+
+export class Sleepers {
+  readonly #slots = new Map<number, Set<Lane>>();
+  readonly #slotOf = new Map<Lane, number>();
+  /** All slots up to this one have been woken. */
+  #wokenThrough = Math.floor(performance.now() / slotMs);
+
+  get size(): number {
+    return this.#slotOf.size;
+  }
+
+  /** @param wakeAt milliseconds on the monotonic clock */
+  add(lane: Lane, wakeAt: number): void {
+    this.delete(lane);
+    const slot = Math.max(Math.ceil(wakeAt / slotMs), this.#wokenThrough + 1);
+    const lanes = this.#slots.get(slot) ?? new Set();
+    this.#slots.set(slot, lanes.add(lane));
+    this.#slotOf.set(lane, slot);
+  }
+
+  delete(lane: Lane): void {
+    const slot = this.#slotOf.get(lane);
+    if (slot === undefined) return;
+    this.#slotOf.delete(lane);
+    const lanes = this.#slots.get(slot);
+    lanes?.delete(lane);
+    if (lanes?.size === 0) this.#slots.delete(slot);
+  }
+
+  /** Removes the lanes whose time has come. */
+  wake(now: number, onAwake: (lane: Lane) => void): void {
+    const through = Math.floor(now / slotMs);
+    while (this.#wokenThrough < through) {
+      this.#wokenThrough += 1;
+      const lanes = this.#slots.get(this.#wokenThrough);
+      this.#slots.delete(this.#wokenThrough);
+      for (const lane of lanes ?? []) {
+        this.#slotOf.delete(lane);
+        onAwake(lane);
+      }
+    }
+  }
+}
