@@ -28,7 +28,7 @@ export const heavyDeliveriesMin = 32;
 /** If one event may become this many deliveries, it is fanned out in slices. */
 export const sliceDeliveriesMin = passLimits.deliveries + 1;
 /** Maximum outbox rows of one account in a pass. */
-export const accountRowsMax = 500;
+const accountRowsMax = 500;
 
 /**
  * Selects the apps that act for an account; none if no app has subscriptions of its own. For use in `from`, with the column
