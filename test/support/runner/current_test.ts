@@ -4,7 +4,8 @@
  * without watching.
  *
  * The runner takes `createHook` and `executionAsyncId` from `node:async_hooks` when it is loaded. It gets others here: a hook that
- * is told of tests only, and the id of the current test. Import this module before `node:test`.
+ * is told of tests only, and the id of the current test. It is preloaded (`--import`), before anything
+ * imports `node:test`.
  */
 
 import asyncHooks, { AsyncLocalStorage, AsyncResource, type HookCallbacks } from 'node:async_hooks';
@@ -27,10 +28,14 @@ AsyncResource.prototype.runInAsyncScope = function (this: AsyncResource, work, t
   return runInAsyncScope.call(this, run) as ReturnType<typeof work>;
 };
 
+const unused = createHook({});
+unused.enable = () => unused;
+
 Object.assign(asyncHooks, {
   createHook(callbacks: HookCallbacks) {
     remember = callbacks.init;
-    return createHook({});
+    // Even a hook without callbacks would watch promises, once it is enabled.
+    return unused;
   },
   executionAsyncId: () => current.getStore() ?? 0,
 });

@@ -94,7 +94,10 @@ async function runFiles(): Promise<RunResult & { costs: FileCost[] }> {
     signal: ending.signal,
     // Of a worker: it runs many files, each with its own limit.
     timeout: files.length * fileTimeoutMs,
-    execArgv: [`--test-timeout=${options['test-timeout']}`],
+    execArgv: [
+      `--test-timeout=${options['test-timeout']}`,
+      `--import=${new URL('current_test.ts', import.meta.url).href}`,
+    ],
     ...(namePatterns === undefined ? {} : { testNamePatterns: namePatterns }),
   });
   const collected = collectRan(events);

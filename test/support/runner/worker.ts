@@ -6,14 +6,12 @@
  * so its servers stop before the next file begins.
  */
 
-import './current_test.ts';
 import { appendFileSync, mkdirSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { costFile, type FileCost, type Queue, queueVariable } from './queue.ts';
 
-// Not before current_test.ts has run.
-const { test } = await import('node:test');
 const folder = process.env[queueVariable] as string;
 const { files, fileTimeoutMs } = JSON.parse(readFileSync(join(folder, 'queue.json'), 'utf8')) as Queue;
 
