@@ -77,6 +77,8 @@ async function pendingDays(db: Database, today: string, days: number): Promise<s
     select distinct day::text from (
       select day from outbox where ${isOver}
       union all
+      select day from deferred_deliveries where ${isOver}
+      union all
       select r.day from retries r join subscriptions s on s.lane = r.lane and s.state = 'active'
       where r.${isOver} and r.due_at is not null
       union all

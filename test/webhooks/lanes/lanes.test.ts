@@ -96,7 +96,7 @@ test('webhooks 45: a delivery read between the disabling and its notice is held,
   });
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url });
-  await sql`alter table subscriptions disable trigger subscription_changed`.execute(db);
+  await sql`alter table subscriptions disable trigger subscriptions_changed`.execute(db);
   try {
     for (let batch = 0; batch < 4; batch += 1) {
       await publish(
@@ -111,7 +111,7 @@ test('webhooks 45: a delivery read between the disabling and its notice is held,
     );
     await sleep(3_000);
   } finally {
-    await sql`alter table subscriptions enable trigger subscription_changed`.execute(db);
+    await sql`alter table subscriptions enable trigger subscriptions_changed`.execute(db);
   }
   assert.deepEqual(await deliveries(app, id, '&status=cancelled'), []);
   assert.ok((await deliveries(app, id, '&status=held')).length > 0);
