@@ -7,6 +7,7 @@ import type { AddressInfo } from 'node:net';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import Provider from 'oidc-provider';
+import type { Page as BrowserPage } from 'playwright-core';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { formsOf, type Page, TestBrowser } from '../support/browser/browser.ts';
 import { openPage, startBrowser } from '../support/browser/chromium.ts';
@@ -24,6 +25,7 @@ import {
   pressButton,
   startServerWithProviders,
 } from '../support/upstream/upstream_sign_in.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const company = await listen();
 // A separate host, because browsers share cookies between the ports of a host.
@@ -214,6 +216,14 @@ const looks = [
   { name: 'a desktop', width: 1280, isScripted: true, colorScheme: 'light' },
 ] as const;
 
+/** Waits until a page with this title is there: a click does not always wait for the page that it leads to. */
+function titled(page: Pick<BrowserPage, 'title'>, title: RegExp): Promise<string> {
+  return until(
+    () => page.title().catch(() => ''),
+    (text) => title.test(text),
+  );
+}
+
 for (const { name, width, isScripted, colorScheme } of looks) {
   test(`upstream sign-in, consent and the connected app in a browser: ${name}`, async (t) => {
     const redirectUri = await startApp();
@@ -232,7 +242,7 @@ for (const { name, width, isScripted, colorScheme } of looks) {
     await page.route(isElsewhere, (route) => route.fulfill({ contentType: 'text/css', body: '' }));
     const folder = process.env.SCREENSHOTS;
     const seen = async (title: RegExp) => {
-      assert.match(await page.title(), title);
+      await titled(page, title);
       const body = await page.locator('main').boundingBox();
       assert.ok(
         body !== null && body.x >= 0 && body.x + body.width <= width,
@@ -283,12 +293,12 @@ for (const { name, width, isScripted, colorScheme } of looks) {
     await fresh.getByLabel('Password').fill(stranger.password);
     await fresh.getByRole('button', { name: 'Sign in', exact: true }).click();
     await fresh.locator('button[value="allow"]').click();
-    assert.match(await fresh.title(), /^Connect your account/);
+    await titled(fresh, /^Connect your account/);
     if (folder !== undefined) {
       await fresh.screenshot({ path: `${folder}/unknown-${width}-${colorScheme}.png`, fullPage: true });
     }
     await fresh.getByRole('button', { name: 'Create an account' }).click();
-    assert.match(await fresh.title(), /^Your account/);
+    await titled(fresh, /^Your account/);
     assert.deepEqual(problems, []);
   });
 }
