@@ -191,6 +191,8 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   const limited = limitGuard(guard, limiter);
   const webhooks = createWebhooks({
     db,
+    logDb,
+    signers: (now) => deliveryKeys.signers(now),
     databaseUrl,
     engineConnections: shares.engine,
     collectsStartupGarbage: options.collectsStartupGarbage ?? false,
@@ -340,7 +342,7 @@ function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
   const { onPublished } = webhooks;
   registerCollections(api, { db, guard, wake: () => waker.wake(), onPublished }, platform.collections);
   const { eventKinds: kinds, webhooks: settings } = platform;
-  const { catalogue } = webhooks;
+  const { catalogue, reader, watch } = webhooks;
   const onErased = (positions: number[]) => webhooks.forget(positions);
   registerEvents({ ...route, catalogue, config, settings, deliveryKeys, onPublished, onErased }, kinds);
   const { appSubscriptions, quotas, headers: headerNames } = settings;
@@ -353,6 +355,8 @@ function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
       appSubscriptions,
       quotas,
       headerNames,
+      reader,
+      watch,
       sealer: createSealer(secret, 'subscription-secret'),
     },
     kinds,

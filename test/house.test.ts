@@ -33,7 +33,7 @@ const rows: readonly (readonly string[])[] = [
 const groundRow = 1;
 
 /** The same within `webhooks`. The files directly in `webhooks` may import all of it. */
-const webhookRows = [['subscriptions'], ['sending'], ['log'], ['fan_out'], ['lanes'], ['engine']];
+const webhookRows = [['subscriptions'], ['sending'], ['log'], ['fan_out'], ['lanes'], ['reader'], ['engine']];
 
 /** Folders directly in `test/` that do not match a room of `src/`. */
 const testFolders = [

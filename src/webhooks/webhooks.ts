@@ -6,6 +6,7 @@
 import type { Logger } from 'pino';
 import type { Registry } from 'prom-client';
 import type { Config } from '../config/config.ts';
+import { createSealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
@@ -19,7 +20,10 @@ import type { Principal } from '../grants/principal.ts';
 import { EngineHandle } from './engine/engine_handle.ts';
 import { kindArrays } from './fan_out/fan_out.ts';
 import { takeNodeName } from './lanes/node_name.ts';
+import { EventReader } from './reader/event_reader.ts';
+import { LaneWatch } from './reader/lane_watch.ts';
 import { recordAttemptSpan } from './sending/attempt_span.ts';
+import type { DeploymentSigners } from './sending/delivery_request.ts';
 import type { WebhookSettings } from './settings.ts';
 import { ownerOf } from './subscriptions/owner.ts';
 import { readQuotaUse, readResponseUse } from './subscriptions/subscription_quotas.ts';
@@ -27,6 +31,10 @@ import { readQuotaUse, readResponseUse } from './subscriptions/subscription_quot
 export interface WebhooksOptions {
   /** Used by requests. */
   db: Database;
+  /** Used to read events by sequence. */
+  logDb: Database;
+  /** The deployment's keys that sign. */
+  signers: DeploymentSigners;
   databaseUrl: string;
   /** Maximum database connections of the engine. */
   engineConnections: number;
@@ -54,6 +62,10 @@ export interface WebhooksOptions {
 export interface Webhooks {
   /** All kinds, including built-in ones. */
   readonly catalogue: Catalogue;
+  /** Reads events by sequence. */
+  readonly reader: EventReader;
+  /** Wakes those who wait for events. */
+  readonly watch: LaneWatch;
   /** Call it after each commit that has stored events, with those events. */
   onPublished(events: StoredEvent[]): void;
   /** Call it after a recovery was stored. */
@@ -82,9 +94,12 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
   };
 
   const intake = createIntake(options, catalogue, onPublished);
+  const { reader, watch } = createReader(options, catalogue);
 
   return {
     catalogue,
+    reader,
+    watch,
     onPublished,
     recover: () => engine.recover(),
     forget: (positions) => engine.forget(positions),
@@ -108,6 +123,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       intake.start();
     },
     async stop() {
+      watch.stop();
       await intake.stop();
       await engine.stop();
     },
@@ -143,6 +159,18 @@ function createEngine(options: WebhooksOptions, catalogue: Catalogue): EngineHan
     onSpan: recordAttemptSpan,
     onFalseHints: options.onFalseHints,
   });
+}
+
+function createReader(
+  { logDb, signers, secret, notifications, settings, logger }: WebhooksOptions,
+  catalogue: Catalogue,
+) {
+  const { appSubscriptions, headers: headerNames } = settings;
+  const kinds = kindArrays(catalogue, appSubscriptions);
+  const sealer = createSealer(secret, 'subscription-secret');
+  const reader = new EventReader({ db: logDb, kinds, sealer, headerNames, signers });
+  const onError = (error: Error) => logger.warn({ err: error }, 'new events could not be looked for');
+  return { reader, watch: new LaneWatch({ db: logDb, notifications, appSubscriptions, onError }) };
 }
 
 function createIntake(

@@ -35,6 +35,7 @@ import { sendIdempotentForOwner } from './idempotency.ts';
 import { readFromLog } from './log_reads.ts';
 import { reader, writer } from './owner_admission.ts';
 import { AttemptError, deliveryMembers, mapOf, milliseconds } from './schemas.ts';
+import type { StreamSlots } from './stream_slots.ts';
 import { requireSubscription, type WebhookRoutesOptions } from './subscription_access.ts';
 
 const DeliveryShown = named('Delivery', Type.Object(deliveryMembers, strict));
@@ -148,13 +149,14 @@ export const deliveryRoutes = {
   }),
 };
 
-export function registerDeliveries(options: WebhookRoutesOptions): void {
-  const { api, db, logDb, guard, headerNames, catalogue } = options;
+/** @param slots of all live streams */
+export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamSlots): void {
+  const { db, logDb, guard, headerNames, catalogue } = options;
   const scopeOf = (kind: string) => {
     const object = catalogue.kinds.get(kind)?.object ?? null;
     return object === null ? null : `read:${object}`;
   };
-  const streams = new DeliveryStreams(api);
+  const streams = new DeliveryStreams(slots);
 
   serve(options, deliveryRoutes.list, async ({ request, reply, caller, params: { id } }) => {
     const subscription = await requireSubscription(db, ownerOf(caller, 'read'), id);

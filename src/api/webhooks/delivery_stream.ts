@@ -7,18 +7,16 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../../http/problem.ts';
+import { beginStream } from './stream_response.ts';
+import type { SlotHolder, StreamSlots } from './stream_slots.ts';
 
 /** The newest deliveries, which are watched for changes. */
 export const watchedMax = 100;
 const pollMs = 1_000;
 const keepAliveMs = 15_000;
 const streamMsMax = 15 * 60_000;
-/** Maximum streams of one token, of one account (or of an app that acts for itself), and of one node. */
-const streamsOfTokenMax = 5;
-const streamsOfOwnerMax = 20;
-const streamsMax = 200;
 /** Bytes that a client may leave unread. */
 const unreadBytesMax = 1_048_576;
 
@@ -27,64 +25,34 @@ export interface StreamedDelivery {
   sequence: number;
 }
 
-export interface StreamSource<Delivery extends StreamedDelivery> {
+export interface StreamSource<Delivery extends StreamedDelivery> extends SlotHolder {
   /** @throws Problem 401 if the token has expired or was revoked, 404 if the subscription is gone */
   poll: () => Promise<Delivery[]>;
-  tokenId: string;
-  /** The account, or the app that acts for itself. New tokens are easy to get, new accounts are not. */
-  owner: string;
 }
 
 export class DeliveryStreams {
-  readonly #open = new Map<AbortController, Pick<StreamSource<never>, 'tokenId' | 'owner'>>();
+  readonly #slots: StreamSlots;
 
-  constructor(api: FastifyInstance) {
-    api.addHook('preClose', async () => {
-      for (const stream of this.#open.keys()) stream.abort();
-    });
+  constructor(slots: StreamSlots) {
+    this.#slots = slots;
   }
 
   /** @throws Problem 429 if the token or its owner has too many streams, 503 if the node has */
   async send<Delivery extends StreamedDelivery>(
     request: FastifyRequest,
     reply: FastifyReply,
-    { poll, tokenId, owner }: StreamSource<Delivery>,
+    { poll, ...holder }: StreamSource<Delivery>,
   ): Promise<FastifyReply> {
-    const open = [...this.#open.values()];
-    const tooMany = (status: number, detail: string) =>
-      new Problem(status, detail, { code: 'too-many-streams', headers: { 'retry-after': '30' } });
-    if (open.filter((each) => each.tokenId === tokenId).length >= streamsOfTokenMax) {
-      throw tooMany(429, `A token can have at most ${streamsOfTokenMax} streams.`);
-    }
-    if (open.filter((each) => each.owner === owner).length >= streamsOfOwnerMax) {
-      throw tooMany(429, `An account can have at most ${streamsOfOwnerMax} streams on a node.`);
-    }
-    if (open.length >= streamsMax) throw tooMany(503, 'This node has no stream left. Try again.');
-    const stream = new AbortController();
-    this.#open.set(stream, { tokenId, owner });
+    const stream = this.#slots.take(holder);
     try {
       // An error before the first event is an ordinary error response.
       const first = await poll();
-      this.#begin(reply);
+      beginStream(reply);
       await this.#run(request, reply, stream, poll, first);
     } finally {
-      this.#open.delete(stream);
+      this.#slots.release(stream);
     }
     return reply;
-  }
-
-  #begin(reply: FastifyReply): void {
-    const headers = reply.getHeaders();
-    reply.hijack();
-    reply.raw.writeHead(200, {
-      ...(headers as Record<string, string>),
-      'content-type': 'text/event-stream; charset=utf-8',
-      'cache-control': 'private, no-store',
-      // For proxies that would buffer the response.
-      'x-accel-buffering': 'no',
-    });
-    // Node.js would send the head with the first event.
-    reply.raw.flushHeaders();
   }
 
   async #run<Delivery extends StreamedDelivery>(

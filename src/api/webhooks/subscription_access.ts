@@ -10,6 +10,8 @@ import type { Catalogue } from '../../events/catalogue.ts';
 import type { JsonResponse } from '../../http/json_response.ts';
 import { Problem } from '../../http/problem.ts';
 import { dashed } from '../../http/problem_codes.ts';
+import type { EventReader } from '../../webhooks/reader/event_reader.ts';
+import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
 import {
   type AppSubscriptions,
   mayOwnSubscriptions,
@@ -38,6 +40,8 @@ export interface WebhookRoutesOptions extends RouteParts, BodyRules {
   appSubscriptions: AppSubscriptions;
   quotas: Quotas;
   headerNames: HeaderNames;
+  reader: EventReader;
+  watch: LaneWatch;
 }
 
 /**

@@ -5,8 +5,10 @@ import type { ReferencePart } from '../../http/operation.ts';
 import { appSubscriptionRoutes, registerAppSubscriptions } from './app_subscription_routes.ts';
 import { deliveryRoutes, registerDeliveries } from './delivery_routes.ts';
 import { healthRoutes, registerHealthRoutes } from './health_routes.ts';
+import { pullRoutes, registerPull } from './pull_routes.ts';
 import { recoveryRoutes, registerRecoveries } from './recovery_routes.ts';
 import { subscriptionBodies } from './schemas.ts';
+import { StreamSlots } from './stream_slots.ts';
 import type { WebhookRoutesOptions } from './subscription_access.ts';
 import { registerSubscriptions, subscriptionRoutes } from './subscription_routes.ts';
 
@@ -20,7 +22,9 @@ export function registerWebhooksApi(
   registerSubscriptions(options, subscriptionRoutes(bodies));
   registerAppSubscriptions(options, appSubscriptionRoutes(bodies));
   registerHealthRoutes(options);
-  registerDeliveries(options);
+  const streams = new StreamSlots(options.api);
+  registerDeliveries(options, streams);
+  registerPull(options, streams);
   registerRecoveries(options, wake);
 }
 
@@ -31,6 +35,7 @@ export function webhooksPart(kinds: readonly EventKind[]): ReferencePart {
     operations: [
       subscriptionRoutes(bodies),
       appSubscriptionRoutes(bodies),
+      pullRoutes,
       healthRoutes,
       deliveryRoutes,
       recoveryRoutes,

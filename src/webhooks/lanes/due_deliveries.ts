@@ -257,10 +257,10 @@ function admittedOf(
   });
 }
 
-/** Reads events by position. */
-async function readEvents(
+/** Reads events by position. Erased ones are left out. */
+export async function readEvents(
   db: Database,
-  events: readonly { day: string; event: number }[],
+  events: readonly Pick<DueDelivery, 'day' | 'event'>[],
 ): Promise<Map<number, EventContent>> {
   const { rows } = await sql<{
     position: string;

@@ -112,15 +112,28 @@ export function buildRequest(
   facts: AttemptFacts,
   signers: DeploymentSigners,
 ): OutgoingRequest {
-  const id = template.ids.of(facts.sequence);
-  const timestamp = Math.floor(facts.now / 1_000);
-  const body = subscription.format === 'cloudevents' ? cloudEventBody(event) : event.body;
-  const signed = sign(subscription.signature, id, timestamp, keys, body, facts.now, signers);
-  const headers =
-    deliveryLines(subscription, names, event, { ...facts, id, timestamp, signed }) + template.headerLines;
+  const { id, lines, body } = buildMessage(subscription, template.ids, keys, names, event, facts, signers);
+  const headers = lines + template.headerLines;
   const traced =
     event.traceparent === null ? null : { parent: event.traceparent, deliveryId: id, kind: event.kind };
   return { origin: template.origin, path: template.path, headers, body, traced };
+}
+
+/** What a subscriber gets, however it gets it: the delivery's id, the header lines without the static headers, and the body. */
+export function buildMessage(
+  subscription: Pick<Subscription, 'format' | 'signature'>,
+  ids: DeliveryIds,
+  keys: SigningKeys,
+  names: HeaderNames,
+  event: EventContent,
+  facts: AttemptFacts,
+  signers: DeploymentSigners,
+): { id: string; lines: string; body: Buffer } {
+  const id = ids.of(facts.sequence);
+  const timestamp = Math.floor(facts.now / 1_000);
+  const body = subscription.format === 'cloudevents' ? cloudEventBody(event) : event.body;
+  const signed = sign(subscription.signature, id, timestamp, keys, body, facts.now, signers);
+  return { id, lines: deliveryLines(subscription, names, event, { ...facts, id, timestamp, signed }), body };
 }
 
 /** The header lines of an attempt, without the static headers. */

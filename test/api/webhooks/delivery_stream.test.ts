@@ -3,10 +3,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { DeliveryStreams } from '../../../src/api/webhooks/delivery_stream.ts';
+import { StreamSlots } from '../../../src/api/webhooks/stream_slots.ts';
 
 /** Opens a stream that waits for its first deliveries. @returns the status of a refusal */
 function opener(): (tokenId: string, owner: string) => Promise<number | undefined> {
-  const streams = new DeliveryStreams({ addHook: () => {} } as never);
+  const streams = new DeliveryStreams(new StreamSlots({ addHook: () => {} } as never));
   return async (tokenId, owner) => {
     const poll = () => new Promise<never>(() => {});
     const refused = streams.send({} as never, {} as never, { poll, tokenId, owner }).then(

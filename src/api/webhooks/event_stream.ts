@@ -1,0 +1,163 @@
+/**
+ * A subscription's events as server-sent events. Each item is a message whose id is its sequence. The stream reads the next page only
+ * when the client has taken most of the last one, so it buffers at most `unreadBytesMax` and one page.
+ *
+ *   opened → page → (client is slow) wait for it | (nothing new) wait, comments as heartbeats → page …
+ *   → terminated (subscription ended or disabled) | end (token, time, shutdown) | connection closed
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { Problem } from '../../http/problem.ts';
+import type { EventPage, EventReader, ReadResult } from '../../webhooks/reader/event_reader.ts';
+import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
+import type { Subscription } from '../../webhooks/subscriptions/subscription.ts';
+import { itemText } from './pulled_page.ts';
+import { beginStream } from './stream_response.ts';
+
+const heartbeatMs = 15_000;
+const streamMsMax = 15 * 60_000;
+const checkMs = 1_000;
+/** The next page is read when the client has left no more than this unread. */
+const unreadBytesMax = 262_144;
+const streamedPage = { limit: 200, bytesMax: 524_288 };
+/** A client that takes nothing for so long is disconnected. */
+const stalledMsMax = 60_000;
+/** Milliseconds for the last words to a slow client. */
+const farewellMs = 500;
+
+export interface EventStreamSource {
+  reader: EventReader;
+  watch: LaneWatch;
+  subscription: Subscription;
+  /** The first page. */
+  first: EventPage;
+  /** Checks the token in memory. @throws Problem 401 */
+  checkToken: () => Promise<unknown>;
+  /** Checks the token and whose subscription it is. @throws Problem 401, 403 or 404 */
+  checkOwner: () => Promise<Subscription>;
+}
+
+/** Sends events until the stream ends. @param stream aborts when the server stops */
+export async function streamEvents(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  stream: AbortController,
+  source: EventStreamSource,
+): Promise<void> {
+  beginStream(reply);
+  const { raw } = reply;
+  raw.on('close', () => stream.abort());
+  let isRefused = false;
+  const timer = setInterval(() => {
+    source.checkToken().catch((error) => {
+      if (!(error instanceof Problem) || error.status >= 500) return;
+      isRefused = true;
+      stream.abort();
+    });
+  }, checkMs);
+  try {
+    const last = await run(request, raw, stream.signal, source);
+    if (!raw.destroyed) await end(raw, isRefused ? await refusal(source) : last);
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+type LastEvent = { event: 'terminated' | 'end'; reason: string };
+
+const shutdown: LastEvent = { event: 'end', reason: 'shutdown' };
+
+async function run(
+  request: FastifyRequest,
+  raw: FastifyReply['raw'],
+  signal: AbortSignal,
+  source: EventStreamSource,
+): Promise<LastEvent> {
+  const { reader, watch, subscription, first } = source;
+  const endsAt = performance.now() + streamMsMax;
+  for (let page = first; !signal.aborted; ) {
+    const text = pageText(page);
+    if (text !== '') raw.write(text);
+    if (!(await hasRoom(raw, signal))) break;
+    while (page.through >= page.head && !signal.aborted) {
+      const begunAt = performance.now();
+      await watch.wait(subscription.lane, page.through, heartbeatMs, signal);
+      if (performance.now() > endsAt) return { event: 'end', reason: 'time' };
+      if (performance.now() - begunAt < heartbeatMs) break;
+      raw.write(': heartbeat\n\n');
+    }
+    if (signal.aborted) break;
+    if (performance.now() > endsAt) return { event: 'end', reason: 'time' };
+    try {
+      await source.checkOwner();
+      const result: ReadResult = await reader.read(subscription, { after: page.through, ...streamedPage });
+      // A failover may have lost the newest deliveries: the client must ask again.
+      if (result.kind === 'ahead') return { event: 'end', reason: 'ahead' };
+      if (result.kind === 'terminated') return await refusal(source);
+      page = result;
+    } catch (error) {
+      if (error instanceof Problem && error.status < 500) return await refusal(source);
+      request.log.warn({ err: error }, 'event stream could not read');
+      page = { ...page, items: [], gaps: [] };
+      await sleep(checkMs, undefined, { signal }).catch(() => {});
+    }
+  }
+  return shutdown;
+}
+
+/** Why the caller gets no more: the subscription ended or is disabled, or only the token has. */
+async function refusal({ reader, subscription, checkOwner }: EventStreamSource): Promise<LastEvent> {
+  try {
+    const { state } = await checkOwner();
+    return { event: 'terminated', reason: state === 'disabled' ? 'disabled' : 'suspended' };
+  } catch (error) {
+    const { status } = error as Partial<Problem>;
+    if (status === 404) return { event: 'terminated', reason: 'ended' };
+  }
+  const result = await reader.read(subscription, { after: 0, limit: 0 }).catch(() => undefined);
+  return result?.kind === 'terminated'
+    ? { event: 'terminated', reason: 'ended' }
+    : { event: 'end', reason: 'token' };
+}
+
+function pageText({ items, gaps }: EventPage): string {
+  const entries = [
+    ...items.map((item) => ({ at: item.sequence, text: messageText('', item.sequence, itemText(item)) })),
+    ...gaps.map((gap) => ({ at: gap.through, text: messageText('gap', gap.through, JSON.stringify(gap)) })),
+  ];
+  entries.sort((one, other) => one.at - other.at);
+  return entries.map(({ text }) => text).join('');
+}
+
+/** JSON may contain line breaks between its tokens. Each line is a `data` line. */
+function messageText(event: string, id: number, data: string): string {
+  const name = event === '' ? '' : `event: ${event}\n`;
+  return `${name}id: ${id}\ndata: ${data.replaceAll(/\r\n|\r|\n/g, '\ndata: ')}\n\n`;
+}
+
+/** Waits until the client has taken enough. Disconnects it if it takes too long. @returns false if the stream ends */
+async function hasRoom(raw: FastifyReply['raw'], signal: AbortSignal): Promise<boolean> {
+  const begunAt = performance.now();
+  for (let pauseMs = 1; raw.writableLength > unreadBytesMax && !signal.aborted; ) {
+    if (performance.now() - begunAt > stalledMsMax) {
+      raw.destroy();
+      return false;
+    }
+    await sleep(pauseMs, undefined, { signal }).catch(() => {});
+    pauseMs = Math.min(pauseMs * 2, 100);
+  }
+  return !signal.aborted;
+}
+
+/** A client that does not take the last event soon is disconnected. */
+async function end(raw: FastifyReply['raw'], { event, reason }: LastEvent): Promise<void> {
+  const isTaken = new Promise<void>((resolve) => {
+    raw.end(`event: ${event}\ndata: ${JSON.stringify({ reason })}\n\n`, resolve);
+  });
+  const isLate = Symbol('late');
+  const cancelled = new AbortController();
+  const timeout = sleep(farewellMs, isLate, { signal: cancelled.signal }).catch(() => undefined);
+  if ((await Promise.race([isTaken, timeout])) === isLate) raw.destroy();
+  cancelled.abort();
+}

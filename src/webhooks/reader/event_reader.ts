@@ -1,0 +1,210 @@
+/**
+ * Reads a subscription's events after a sequence, in order. Sequences of a lane have no gaps and become visible in order, so
+ * every sequence up to the newest is in one of two places: in the items, or in a gap that says why it is missing. Each page is read
+ * anew from the database, with the rights of that moment.
+ *
+ *   page (items, gaps, where to go on) → page … | terminated (the subscription ended or is disabled) | ahead (no such sequence yet)
+ */
+
+import type { KeyObject } from 'node:crypto';
+import { sql } from 'kysely';
+import type { Sealer } from '../../crypto/sealing.ts';
+import type { Database } from '../../database/database.ts';
+import type { KindArrays } from '../fan_out/fan_out.ts';
+import { type DueDelivery, readEvents, readNewDeliveries } from '../lanes/due_deliveries.ts';
+import {
+  buildMessage,
+  createSigningKeys,
+  type DeploymentSigners,
+  type EventContent,
+  type SigningKeys,
+} from '../sending/delivery_request.ts';
+import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
+import { DeliveryIds } from '../subscriptions/delivery_id.ts';
+import { openSecrets, type SecretRow, type Subscription } from '../subscriptions/subscription.ts';
+import { isOpen } from './lane_state.ts';
+
+/** Maximum bytes of bodies on one page. A single larger event comes alone. */
+export const pageBytesMax = 2_097_152;
+
+/** Sequences that are not among the items. */
+export interface Gap {
+  from: number;
+  through: number;
+  /** Older than the retention; or the owner has no right to the events, or they were erased. */
+  reason: 'expired' | 'cancelled';
+}
+
+export interface ReadItem {
+  sequence: number;
+  event: EventContent;
+  /** The headers of a delivery, without the subscription's static headers, which are secret. */
+  headers: Record<string, string>;
+  /** The body of a delivery: JSON text. */
+  body: Buffer;
+}
+
+export interface EventPage {
+  kind: 'page';
+  items: ReadItem[];
+  /** In order, before, between and after the items. */
+  gaps: Gap[];
+  /** The last sequence that the items or gaps contain; the next page begins after it. */
+  through: number;
+  /** The newest sequence. */
+  head: number;
+}
+
+export type ReadResult = EventPage | { kind: 'terminated' } | { kind: 'ahead'; head: number };
+
+export interface EventReaderOptions {
+  db: Database;
+  kinds: KindArrays;
+  sealer: Sealer;
+  headerNames: HeaderNames;
+  signers: DeploymentSigners;
+}
+
+interface LaneRow extends SecretRow {
+  head: string;
+  epochs: string | null;
+  /** Milliseconds since 1970, by the database's clock. */
+  now: number;
+}
+
+/** Where a page begins, and how large it may be. */
+export interface PageRange {
+  after: number;
+  limit: number;
+  bytesMax?: number;
+}
+
+export class EventReader {
+  readonly #options: EventReaderOptions;
+
+  constructor(options: EventReaderOptions) {
+    this.#options = options;
+  }
+
+  /** Reads the page after `after`: at most `limit` items, and `bytesMax` bytes of bodies. */
+  async read(
+    subscription: Pick<Subscription, 'id' | 'lane' | 'format' | 'signature'>,
+    { after, limit, bytesMax = pageBytesMax }: PageRange,
+  ): Promise<ReadResult> {
+    const { lane } = subscription;
+    const { db, kinds } = this.#options;
+    const row = await this.#readLane(lane);
+    if (row === undefined) return { kind: 'terminated' };
+    const head = Number(row.head);
+    if (after > head) return { kind: 'ahead', head };
+    const upTo = Math.min(head, after + limit);
+    if (upTo === after) return { kind: 'page', items: [], gaps: [], through: after, head };
+    const found = await readNewDeliveries(db, kinds, [{ lane, after, upTo }]);
+    if (found.length === 0) {
+      const through = ((await this.#firstKept(lane, after)) ?? head + 1) - 1;
+      const gaps: Gap[] = [{ from: after + 1, through, reason: 'expired' }];
+      return { kind: 'page', items: [], gaps, through, head };
+    }
+    // The subscription or its account was disabled since its row was read.
+    if (found.some(({ isSuspended }) => isSuspended)) return { kind: 'terminated' };
+    const events = await readEvents(db, withinBytes(found, bytesMax));
+    const present = this.#present(subscription, row);
+    return { kind: 'page', ...divide(found, events, after, upTo, bytesMax, present), head };
+  }
+
+  async #readLane(lane: number): Promise<LaneRow | undefined> {
+    const { db, kinds } = this.#options;
+    const { rows } = await sql<LaneRow>`
+      select s.id, s.secret, s.previous_secret, s.previous_secret_until, l.next_sequence - 1 as head,
+        (select string_agg(e.first || ' ' || e.tag, ',') from lane_epochs e where e.lane = s.lane) as epochs,
+        (extract(epoch from clock_timestamp()) * 1000)::float8 as now
+      from subscriptions s join lanes l on l.id = s.lane
+      where s.lane = ${lane}::bigint and ${isOpen(kinds.appSubscriptions)}`.execute(db);
+    return rows[0];
+  }
+
+  /** The first sequence after `after` that retention has kept. */
+  async #firstKept(lane: number, after: number): Promise<number | undefined> {
+    const { rows } = await sql<{ sequence: string }>`
+      select sequence from deliveries where lane = ${lane}::bigint and sequence > ${after}::bigint
+      order by sequence limit 1`.execute(this.#options.db);
+    return rows[0] && Number(rows[0].sequence);
+  }
+
+  #present(subscription: Pick<Subscription, 'id' | 'lane' | 'format' | 'signature'>, row: LaneRow): Present {
+    const { headerNames, signers, sealer } = this.#options;
+    const epochs = (row.epochs?.split(',') ?? []).map((text) => {
+      const [first, tag] = text.split(' ');
+      return { first: Number(first), tag: Number(tag) };
+    });
+    const ids = new DeliveryIds(subscription.lane, subscription.id, epochs);
+    const keys: SigningKeys = createSigningKeys(openSecrets(row, sealer), subscription.signature);
+    const now = Math.floor(row.now);
+    const ofNow: readonly KeyObject[] = subscription.signature === 'ed25519' ? signers(now) : [];
+    return (sequence, event) => {
+      const facts = { sequence, number: 1, now };
+      const message = buildMessage(subscription, ids, keys, headerNames, event, facts, () => ofNow);
+      return { sequence, event, headers: headersOf(message.lines), body: message.body };
+    };
+  }
+}
+
+type Present = (sequence: number, event: EventContent) => ReadItem;
+
+/** The deliveries whose events fit on the page, by the sizes that the first read found. */
+function withinBytes(found: readonly DueDelivery[], bytesMax: number): DueDelivery[] {
+  let bytes = 0;
+  const fitting: DueDelivery[] = [];
+  for (const delivery of found) {
+    if (!delivery.isAllowed) continue;
+    bytes += delivery.bytes;
+    if (bytes > bytesMax && fitting.length > 0) break;
+    fitting.push(delivery);
+  }
+  return fitting;
+}
+
+/** Divides the sequences into items and gaps. Ends before the first event that does not fit. */
+function divide(
+  found: readonly DueDelivery[],
+  events: ReadonlyMap<number, EventContent>,
+  after: number,
+  upTo: number,
+  bytesMax: number,
+  present: Present,
+): Pick<EventPage, 'items' | 'gaps' | 'through'> {
+  const fitting = new Set(withinBytes(found, bytesMax));
+  const items: ReadItem[] = [];
+  const gaps: Gap[] = [];
+  let through = after;
+  const miss = (upTo: number, reason: Gap['reason']): void => {
+    if (upTo <= through) return;
+    const last = gaps.at(-1);
+    if (last?.reason === reason && last.through === through) last.through = upTo;
+    else gaps.push({ from: through + 1, through: upTo, reason });
+    through = upTo;
+  };
+  for (const delivery of found) {
+    miss(delivery.sequence - 1, 'expired');
+    const event = events.get(delivery.event);
+    if (delivery.isAllowed && !fitting.has(delivery)) return { items, gaps, through };
+    // An event that was allowed and is not there was erased meanwhile.
+    if (!delivery.isAllowed || event === undefined) miss(delivery.sequence, 'cancelled');
+    else {
+      items.push(present(delivery.sequence, event));
+      through = delivery.sequence;
+    }
+  }
+  miss(upTo, 'expired');
+  return { items, gaps, through };
+}
+
+function headersOf(lines: string): Record<string, string> {
+  const pairs = lines.split('\r\n').filter((line) => line !== '');
+  return Object.fromEntries(
+    pairs.map((line) => {
+      const colon = line.indexOf(': ');
+      return [line.slice(0, colon), line.slice(colon + 2)];
+    }),
+  );
+}
