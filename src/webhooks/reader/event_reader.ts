@@ -1,7 +1,7 @@
 /**
  * Reads a subscription's events after a sequence, in order. Sequences of a lane have no gaps and become visible in order, so
  * every sequence up to the newest is in one of two places: in the items, or in a gap that says why it is missing. Each page is read
- * anew from the database, with the rights of that moment.
+ * from the database again, with the rights of that moment.
  *
  *   page (items, gaps, where to go on) → page … | terminated (the subscription ended or is disabled) | ahead (no such sequence yet)
  */
@@ -25,7 +25,7 @@ import { openSecrets, type SecretRow, type Subscription } from '../subscriptions
 import { isOpen } from './lane_state.ts';
 
 /** Maximum bytes of bodies on one page. A single larger event comes alone. */
-export const pageBytesMax = 2_097_152;
+const pageBytesMax = 2_097_152;
 
 /** Sequences that are not among the items. */
 export interface Gap {

@@ -57,11 +57,6 @@ export class LaneWatch {
     });
   }
 
-  /** Readers that wait now. */
-  get waiting(): number {
-    return [...this.#waiters.values()].reduce((sum, { size }) => sum + size, 0);
-  }
-
   /** Resolves when the lane has a delivery after `after` or is closed, after the timeout, or when the signal aborts. Never rejects. */
   wait(lane: number, after: number, timeoutMs: number, signal: AbortSignal): Promise<void> {
     if (signal.aborted || timeoutMs <= 0) return Promise.resolve();
@@ -84,7 +79,7 @@ export class LaneWatch {
         this.#soon = undefined;
         void this.#look();
       }, pauseMs);
-      this.#poll ??= setInterval(() => void this.#look(), pollMs);
+      this.#poll ??= setInterval(() => void this.#look(), pollMs).unref();
     });
   }
 

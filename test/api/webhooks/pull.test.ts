@@ -2,7 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
+import { subscribe as observe, unsubscribe as stopObserving } from 'node:diagnostics_channel';
+import { get, type IncomingMessage, type ServerResponse } from 'node:http';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { withdrawGrant } from '../../../src/grants/grant.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
@@ -15,6 +18,7 @@ import {
   publish,
   pushBody,
   subscribe,
+  until,
 } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
@@ -259,4 +263,65 @@ test('a stream ends when its token expires, and can be resumed with another toke
   const resumed = await openStream(accessToken, `/subscriptions/${id}/events`);
   assert.equal((await resumed.next())?.id, '1');
   await resumed.cancel();
+});
+
+test('a client that reads late gets everything, and the server buffers a bounded part', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const { account, accessToken } = await createStreamingApp();
+  const { id } = await subscribeWith(accessToken, subscriber.url);
+  const count = 300;
+  // More than the buffers of the system's sockets take.
+  const commit = { id: 'a', message: 'x'.repeat(50_000) };
+  for (let from = 0; from < count; from += 5) {
+    const body = { ...pushBody(from), commits: [commit, commit] };
+    const json = Array(5).fill({ kind: 'push', account: account.id, body });
+    assert.equal((await publisher('POST', '/events', { json })).status, 202);
+  }
+  await fannedOut(server);
+  let response: ServerResponse | undefined;
+  const onRequest = (message: unknown) => {
+    const started = message as { request: IncomingMessage; response: ServerResponse };
+    if (started.request.headers.accept === 'text/event-stream') response = started.response;
+  };
+  observe('http.server.request.start', onRequest);
+  t.after(() => void stopObserving('http.server.request.start', onRequest));
+  const headers = { authorization: `Bearer ${accessToken}`, accept: 'text/event-stream' };
+  const incoming = await new Promise<IncomingMessage>((resolve, reject) => {
+    get(`${server.baseUrl}/subscriptions/${id}/events`, { headers }, resolve).on('error', reject);
+  });
+  const buffered = async () => response?.writableLength ?? 0;
+  await until(buffered, (bytes) => bytes > 262_144);
+  for (let sample = 0; sample < 20; sample += 1) {
+    await sleep(50);
+    assert.ok((await buffered()) < 1_048_576, 'less than a mebibyte is buffered');
+  }
+  assert.ok((await buffered()) > 262_144, 'the server waits for the client');
+  const sequences: number[] = [];
+  let rest = '';
+  for await (const chunk of incoming.setEncoding('utf8')) {
+    rest += chunk;
+    for (let end = rest.indexOf('\n\n'); end >= 0; end = rest.indexOf('\n\n')) {
+      const found = /^id: (\d+)$/m.exec(rest.slice(0, 100));
+      if (found !== null) sequences.push(Number(found[1]));
+      rest = rest.slice(end + 2);
+    }
+    if (sequences.length === count) break;
+  }
+  assert.deepEqual(
+    sequences,
+    Array.from({ length: count }, (_none, index) => index + 1),
+  );
+});
+
+test('a token can have five streams', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const { accessToken } = await createStreamingApp();
+  const { id } = await subscribeWith(accessToken, subscriber.url);
+  const path = `/subscriptions/${id}/events`;
+  const open = await Promise.all([1, 2, 3, 4, 5].map(() => openStream(accessToken, path)));
+  const headers = { authorization: `Bearer ${accessToken}`, accept: 'text/event-stream' };
+  const refused = await fetch(server.baseUrl + path, { headers });
+  assert.equal(refused.status, 429);
+  assert.equal(((await refused.json()) as { code: string }).code, 'too-many-streams');
+  for (const stream of open) await stream.cancel();
 });
