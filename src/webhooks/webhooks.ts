@@ -162,7 +162,7 @@ function createEngine(options: WebhooksOptions, catalogue: Catalogue): EngineHan
 }
 
 function createReader(
-  { logDb, signers, secret, notifications, settings, logger }: WebhooksOptions,
+  { logDb, signers, secret, notifications, waker, settings, logger }: WebhooksOptions,
   catalogue: Catalogue,
 ) {
   const { appSubscriptions, headers: headerNames } = settings;
@@ -170,7 +170,8 @@ function createReader(
   const sealer = createSealer(secret, 'subscription-secret');
   const reader = new EventReader({ db: logDb, kinds, sealer, headerNames, signers });
   const onError = (error: Error) => logger.warn({ err: error }, 'new events could not be looked for');
-  return { reader, watch: new LaneWatch({ db: logDb, notifications, appSubscriptions, onError }) };
+  const onWake = (listener: () => void) => waker.onWake(listener);
+  return { reader, watch: new LaneWatch({ db: logDb, notifications, onWake, appSubscriptions, onError }) };
 }
 
 function createIntake(

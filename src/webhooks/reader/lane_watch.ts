@@ -1,20 +1,23 @@
 /**
  * Wakes readers when their lane has new deliveries or may no longer be read. All waiting readers of a node share one
- * statement, which runs after a notification and once a second. A notification is only a hint to look now.
+ * statement. It runs soon after this node has learned of new events or changed lanes, and once a second.
  *
  *   waiting → (new delivery, lane closed) woken | timeout | aborted
  */
 
 import type { Database } from '../../database/database.ts';
-import { countNonempty } from '../../database/hints.ts';
 import type { Notifications } from '../../database/notifications.ts';
 import type { AppSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import { readHeads } from './lane_state.ts';
 
 /** Milliseconds between looks without a notification. */
 const pollMs = 1_000;
-/** Milliseconds between looks after notifications, at least. */
+/** Milliseconds from new events to a look: until fan-out has usually created their deliveries, and once more. */
+const lookMs = [40, 250];
+/** Milliseconds in which changes of lanes are collected. */
 const pauseMs = 50;
+/** A look waits at least this many times the duration of the last one. */
+const restFactor = 10;
 
 interface Waiter {
   after: number;
@@ -23,8 +26,10 @@ interface Waiter {
 
 export interface LaneWatchOptions {
   db: Database;
-  /** Not started yet: the constructor adds listeners. */
+  /** Not started yet: the constructor adds a listener. */
   notifications: Notifications;
+  /** Adds a listener for new events. */
+  onWake: (listener: () => void) => void;
   appSubscriptions: AppSubscriptions;
   onError: (error: Error) => void;
 }
@@ -33,20 +38,16 @@ export class LaneWatch {
   readonly #options: LaneWatchOptions;
   readonly #waiters = new Map<number, Set<Waiter>>();
   #poll: NodeJS.Timeout | undefined;
-  #soon: NodeJS.Timeout | undefined;
+  /** Planned looks. */
+  readonly #soon = new Map<number, NodeJS.Timeout>();
+  /** How long the last look took. */
+  #lookedMs = 0;
   #isLooking = false;
   #mustLookAgain = false;
 
   constructor(options: LaneWatchOptions) {
     this.#options = options;
-    options.notifications.listen('deliveries_added', {
-      pauseMs,
-      onHints: async (hints) => {
-        await this.#look();
-        return countNonempty(hints);
-      },
-      onListening: () => void this.#look(),
-    });
+    options.onWake(() => this.#lookSoon());
     // The lanes' worker judges these hints; here each one only means a look.
     options.notifications.listen('lane_changed', {
       pauseMs,
@@ -54,6 +55,7 @@ export class LaneWatch {
         await this.#look();
         return 0;
       },
+      onListening: () => void this.#look(),
     });
   }
 
@@ -75,18 +77,27 @@ export class LaneWatch {
       waiters.add(waiter);
       this.#waiters.set(lane, waiters);
       // A delivery may have been added since the reader read.
-      this.#soon ??= setTimeout(() => {
-        this.#soon = undefined;
-        void this.#look();
-      }, pauseMs);
+      this.#lookSoon();
       this.#poll ??= setInterval(() => void this.#look(), pollMs).unref();
     });
   }
 
   stop(): void {
     clearInterval(this.#poll);
-    clearTimeout(this.#soon);
+    for (const timer of this.#soon.values()) clearTimeout(timer);
     for (const waiter of [...this.#waiters.values()].flatMap((waiters) => [...waiters])) waiter.wake();
+  }
+
+  #lookSoon(): void {
+    if (this.#waiters.size === 0) return;
+    for (const ms of lookMs) {
+      if (this.#soon.has(ms)) continue;
+      const look = () => {
+        this.#soon.delete(ms);
+        void this.#look();
+      };
+      this.#soon.set(ms, setTimeout(look, Math.max(ms, this.#lookedMs * restFactor)));
+    }
   }
 
   /** Concurrent calls share a second look, which begins after all of them. */
@@ -101,6 +112,7 @@ export class LaneWatch {
       return;
     }
     this.#isLooking = true;
+    const begunAt = performance.now();
     try {
       do {
         this.#mustLookAgain = false;
@@ -110,6 +122,7 @@ export class LaneWatch {
       // The next poll looks again.
       this.#options.onError(error as Error);
     } finally {
+      this.#lookedMs = performance.now() - begunAt;
       this.#isLooking = false;
     }
   }

@@ -145,7 +145,7 @@ test('after a withdrawal in the middle of publishing, no read returns an event',
   const reading = (async () => {
     let cursor = 0;
     while (!isOver) {
-      const wasWithdrawn = isWithdrawn;
+      const wasWithdrawn: boolean = isWithdrawn;
       const page = await reader.read(subscription, { after: cursor, limit: 5 });
       if (page.kind === 'page') {
         assert.equal(wasWithdrawn, false);
