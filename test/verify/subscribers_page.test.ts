@@ -1,7 +1,7 @@
 /** The programs of docs/subscribers.md, run as they are, with deliveries of a real server. */
 
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { readFile, symlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
@@ -10,12 +10,23 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { after, type TestContext, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
 import pg from 'pg';
 import { makeSecret } from '../../src/webhooks/subscriptions/signature.ts';
+import { requester } from '../support/clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
 import { createForeignDatabase } from '../support/database/database.ts';
 import { temporaryFolder } from '../support/servers/process.ts';
 import { freePort, startTestServer } from '../support/servers/server.ts';
-import { createApp, createPublisher, publish, subscribe, until } from '../support/webhooks/apps.ts';
+import {
+  appScopes,
+  createApp,
+  createPublisher,
+  fannedOut,
+  publish,
+  subscribe,
+  until,
+} from '../support/webhooks/apps.ts';
 
 const page = readFileSync(new URL('../../docs/subscribers.md', import.meta.url), 'utf8');
 const blocks = new Map(
@@ -146,9 +157,24 @@ for (const name of ['hono.js', 'worker.js']) {
   });
 }
 
+test('catch_up.sh of the page reads the events after a sequence', async () => {
+  const account = await createTestAccount(server);
+  const client = await createTestClient(server, { scopes: appScopes });
+  const { accessToken } = await mintAccessToken(server, { account, client, scopes: appScopes });
+  const { id } = await subscribe({ request: requester(server, accessToken) }, { url: 'http://127.0.0.1:20000/' });
+  await publish(publisher, account, ['one', 'two', 'three']);
+  await fannedOut(server);
+  const environment = { ...process.env, TOKEN: accessToken, NUNCIO: server.baseUrl, ID: id, AFTER: '1' };
+  const command = blocks.get('catch_up.sh') as string;
+  const { stdout } = await promisify(execFile)('sh', ['-c', command], { env: environment });
+  const marks = JSON.parse(stdout).items.map(({ body }: { body: { ref: string } }) => body.ref);
+  assert.deepEqual(marks, ['refs/heads/two', 'refs/heads/three']);
+});
+
 test('every block of the page is one that a test runs', () => {
   const run = ['express.js', 'fastify.js', 'hono.js', 'worker.js', 'once.js', 'transaction.js', 'order.js'];
-  assert.deepEqual([...blocks.keys()].sort(), [...run, 'clean.sql', 'postgres.sql', 'sqlite.sql'].sort());
+  const others = ['clean.sql', 'postgres.sql', 'sqlite.sql', 'catch_up.sh'];
+  assert.deepEqual([...blocks.keys()].sort(), [...run, ...others].sort());
   assert.equal(page.match(/^```\w/gm)?.length, blocks.size);
 });
 

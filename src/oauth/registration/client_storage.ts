@@ -63,7 +63,8 @@ export function clientStorage(db: Database, clients: ClientCache): ModelStorage 
       const description = toSelfDescription(metadata, registrationScopes(ctx) ?? [], unnamedApp);
       const secret = newSecretOf(ctx, metadata);
       if (ctx.oidc.route === 'registration') {
-        await db.transaction().execute((tx) => register(tx, ctx, id, description, secret));
+        const issuedAt = metadata.client_id_issued_at as number;
+        await db.transaction().execute((tx) => register(tx, ctx, { ...description, id, issuedAt }, secret));
       } else {
         const replaced = await db
           .transaction()
@@ -82,8 +83,7 @@ export function clientStorage(db: Database, clients: ClientCache): ModelStorage 
 async function register(
   tx: Transaction,
   ctx: KoaContextWithOIDC,
-  id: string,
-  description: SelfDescription,
+  { issuedAt, ...client }: SelfDescription & { id: string; issuedAt: number },
   secret: string | undefined,
 ): Promise<void> {
   const initial = ctx.oidc.entities.InitialAccessToken;
@@ -91,9 +91,10 @@ async function register(
     throw new errors.InvalidToken('the initial access token has been used up');
   }
   await createClient(tx, {
-    ...description,
-    id,
+    ...client,
     origin: 'registration',
+    // The response has this time, and later reads show the same.
+    createdAt: new Date(issuedAt * 1_000),
     ...(secret === undefined ? {} : { secret }),
   });
 }
