@@ -161,7 +161,10 @@ test('catch_up.sh of the page reads the events after a sequence', async () => {
   const account = await createTestAccount(server);
   const client = await createTestClient(server, { scopes: appScopes });
   const { accessToken } = await mintAccessToken(server, { account, client, scopes: appScopes });
-  const { id } = await subscribe({ request: requester(server, accessToken) }, { url: 'http://127.0.0.1:20000/' });
+  const { id } = await subscribe(
+    { request: requester(server, accessToken) },
+    { url: 'http://127.0.0.1:20000/' },
+  );
   await publish(publisher, account, ['one', 'two', 'three']);
   await fannedOut(server);
   const environment = { ...process.env, TOKEN: accessToken, NUNCIO: server.baseUrl, ID: id, AFTER: '1' };
