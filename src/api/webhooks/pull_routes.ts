@@ -60,7 +60,7 @@ const lastEventId: Parameter = {
   in: 'header',
   description:
     'With `Accept: text/event-stream`: the sequence after which to resume. Takes precedence over `after`.',
-  schema: Type.String({ pattern: '^\\d{1,15}$' }),
+  schema: Type.String({ pattern: '^\\d{0,15}$' }),
 };
 
 export const pullRoutes = {
@@ -110,9 +110,10 @@ export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots):
       requireOwnSubscription(db, ownerOf(await guard(request, 'read:webhooks'), 'read'), id);
     const subscription = await requireOwnSubscription(db, ownerOf(caller, 'read'), id);
     const query = readQuery(request);
+    const resumedAfter = readLastEventId(request);
     const holder = { tokenId: caller.tokenId, owner: ownerName(caller) };
     if (acceptsEventStream(request)) {
-      const after = readLastEventId(request) ?? query.after;
+      const after = resumedAfter ?? query.after;
       const stream = slots.take(holder);
       try {
         // An error before the first event is an ordinary error response.
