@@ -264,7 +264,7 @@ for (const database of databases) {
 
 test('setUp creates the tables once when several processes call it, and its SQL works in a migration', async (t) => {
   const database = await createForeignDatabase();
-  const pool = new pg.Pool({ connectionString: database.url, max: 4 });
+  const pool = new pg.Pool({ connectionString: database.url, max: 4 }).on('error', () => {});
   t.after(async () => {
     await pool.end();
     await database.drop();
@@ -279,7 +279,7 @@ test('setUp creates the tables once when several processes call it, and its SQL 
 
 test('setUp succeeds without the right to create tables when the tables exist', async (t) => {
   const database = await createForeignDatabase();
-  const pool = new pg.Pool({ connectionString: database.url, max: 1 });
+  const pool = new pg.Pool({ connectionString: database.url, max: 1 }).on('error', () => {});
   t.after(async () => {
     await pool.query('reset role; drop owned by outbox_user; drop role outbox_user');
     await pool.end();

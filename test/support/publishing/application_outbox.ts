@@ -45,6 +45,7 @@ async function openPostgres(scope: Scope, names: Names): Promise<TestOutbox> {
     const pool = new pg.Pool({ connectionString: database.url, max: 3 });
     // The pool ends before its connections have closed, and dropping the database terminates those.
     pool.on('connect', (client) => client.on('error', () => {}));
+    pool.on('error', () => {});
     pools.push(pool);
     return pool;
   };
