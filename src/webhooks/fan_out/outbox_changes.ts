@@ -34,6 +34,15 @@ export function parseSnapshot(text: string): Snapshot {
   return { text, end, running: running === '' ? [] : running.split(',') };
 }
 
+/**
+ * Gives rows of a restored dump an id of this database. Theirs may be ids that it has not reached yet, and no snapshot would see them.
+ */
+export async function adoptRestored(db: Database): Promise<void> {
+  await sql`
+    update outbox set added_by = pg_current_xact_id()
+    where added_by >= pg_snapshot_xmax(pg_current_snapshot())`.execute(db);
+}
+
 export async function readSnapshot(db: Database): Promise<Snapshot> {
   const { rows } = await sql<{ text: string }>`select pg_current_snapshot()::text as text`.execute(db);
   return parseSnapshot((rows[0] as { text: string }).text);

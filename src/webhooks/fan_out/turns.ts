@@ -11,6 +11,7 @@ import type { Database } from '../../database/database.ts';
 import type { FanOutPass } from './fan_out.ts';
 import type { HeavyTurns } from './heavy_accounts.ts';
 import {
+  adoptRestored,
   findChanges,
   nothingSeen,
   readSnapshot,
@@ -84,6 +85,7 @@ export class Turns {
   /** Forgets everything: another node may have led meanwhile. */
   async restart(db: Database): Promise<void> {
     this.#places.clear();
+    await adoptRestored(db);
     // Rows that commit during the scan are changes since this snapshot.
     this.#snapshot = await readSnapshot(db);
     this.#scanAfter = '';

@@ -171,6 +171,16 @@ test('a new leader finds all accounts, also those that do not fit in memory at o
   }
 });
 
+test('rows of a restored dump, whose transactions this database has not reached, are taken', async (t) => {
+  const db = await openOutbox(t);
+  const turns = new Turns(today);
+  const position = await addRow(db, 1);
+  await sql`update outbox set added_by = '9000000000'::xid8`.execute(db);
+  await turns.restart(db);
+  assert.deepEqual(await pass(db, turns), new Map([[1, [position]]]));
+  assert.deepEqual(await pass(db, turns), new Map());
+});
+
 test('accounts take turns', async (t) => {
   const db = await openOutbox(t);
   const turns = new Turns(today);
