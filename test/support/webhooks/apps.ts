@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Account } from '../../../src/accounts/account.ts';
+import type { Database } from '../../../src/database/database.ts';
 import { type ApiResponse, requester } from '../clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../clients/oauth.ts';
 import { patienceMs } from '../patience.ts';
@@ -102,4 +103,24 @@ export async function until<T>(ask: () => Promise<T>, isWanted: (value: T) => bo
     if (waitedMs > patienceMs) throw new Error(`still not as wanted: ${JSON.stringify(value)}`);
     await sleep(Math.min(Math.max(waitedMs / 10, pauseMinMs), pauseMaxMs));
   }
+}
+
+/** Subscribes a user's app to all kinds. The lanes are paused, so nothing is sent. */
+export async function addPaused(db: Database, app: App, count: number): Promise<void> {
+  await sql`
+    with given as (
+      select gen_random_uuid() as id, ('x' || substr(md5(random()::text), 1, 13))::bit(52)::bigint as lane
+      from generate_series(1, ${count}::int)
+    ),
+    subscription as (
+      insert into subscriptions (id, lane, owner, grant_id, account_id, client_id, url, kinds, signature, secret)
+      select id, lane, 'grant', ${app.grantId}, ${app.account.id}, ${app.clientId}, 'http://127.0.0.1:9/', '{*}',
+        'timestamp', ''
+      from given
+      returning lane
+    ),
+    head as (insert into lanes (id) select lane from subscription)
+    insert into lane_progress (lane, paused_until) select lane, now() + interval '1 day' from subscription`.execute(
+    db,
+  );
 }

@@ -11,6 +11,7 @@ import { passLimits } from '../../../src/webhooks/fan_out/outbox_selection.ts';
 import { startTestServer, type TestServer } from '../../support/servers/server.ts';
 import {
   type App,
+  addPaused,
   createApp,
   createPublisher,
   createSubscribingClient,
@@ -22,26 +23,6 @@ import {
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const numbers = (count: number) => Array.from({ length: count }, (_, index) => index);
-
-/** Subscribes a user's app to all kinds. The lanes are paused, so nothing is sent. */
-async function addPaused(db: Database, app: App, count: number): Promise<void> {
-  await sql`
-    with given as (
-      select gen_random_uuid() as id, ('x' || substr(md5(random()::text), 1, 13))::bit(52)::bigint as lane
-      from generate_series(1, ${count}::int)
-    ),
-    subscription as (
-      insert into subscriptions (id, lane, owner, grant_id, account_id, client_id, url, kinds, signature, secret)
-      select id, lane, 'grant', ${app.grantId}, ${app.account.id}, ${app.clientId}, 'http://127.0.0.1:9/', '{*}',
-        'timestamp', ''
-      from given
-      returning lane
-    ),
-    head as (insert into lanes (id) select lane from subscription)
-    insert into lane_progress (lane, paused_until) select lane, now() + interval '1 day' from subscription`.execute(
-    db,
-  );
-}
 
 /** Counts an account's events that have not become deliveries. */
 async function waitingOf(db: Database, { account }: Pick<App, 'account'>): Promise<number> {

@@ -7,6 +7,7 @@ import type { Database } from '../../../src/database/database.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import {
   type App,
+  addPaused,
   createApp,
   createPublisher,
   fannedOut,
@@ -139,26 +140,6 @@ test('whatever the database reports about one account’s events, they are parke
   const { rows } = await sql<{ reason: string }>`select distinct reason from parked_events`.execute(db);
   assert.deepEqual(rows, [{ reason: 'refused' }]);
 });
-
-/** Adds paused subscriptions of an app. */
-async function addPaused(db: Database, app: App, count: number): Promise<void> {
-  await sql`
-    with given as (
-      select gen_random_uuid() as id, ('x' || substr(md5(random()::text), 1, 13))::bit(52)::bigint as lane
-      from generate_series(1, ${count}::int)
-    ),
-    subscription as (
-      insert into subscriptions (id, lane, owner, grant_id, account_id, client_id, url, kinds, signature, secret)
-      select id, lane, 'grant', ${app.grantId}, ${app.account.id}, ${app.clientId}, 'http://127.0.0.1:9/', '{*}',
-        'timestamp', ''
-      from given
-      returning lane
-    ),
-    head as (insert into lanes (id) select lane from subscription)
-    insert into lane_progress (lane, paused_until) select lane, now() + interval '1 day' from subscription`.execute(
-    db,
-  );
-}
 
 test('an event for 15,000 subscriptions is fanned out in slices, with another account’s event between them', async (t) => {
   const server = await startTestServer(t);

@@ -83,7 +83,7 @@ test('a row that commits after later rows is found, and comes before rows that a
   await turns.restart(db);
   const [isAdded, mayCommit] = [Promise.withResolvers<number>(), Promise.withResolvers<void>()];
   const late = db.transaction().execute(async (tx) => {
-    isAdded.resolve(await addRow(tx as unknown as Database, 1));
+    isAdded.resolve(await addRow(tx, 1));
     await mayCommit.promise;
   });
   const first = await isAdded.promise;
@@ -129,11 +129,11 @@ test('rows that another session’s snapshot keeps from being vacuumed are not r
     // Counts the blocks of the table and its indexes that one round of the leader asks for.
     const blocks = await db.transaction().execute(async (tx) => {
       const before = await blocksRead(tx);
-      await turns.update(tx as unknown as Database);
+      await turns.update(tx);
       const heavy = { resting: [], entitled: [], heavyShare: 5_000, skipsFrom: 5_000 };
       const range = turns.range({ limits, heavy, isApart });
       assert.ok(range !== undefined);
-      const { events } = await fanOut(tx as unknown as Database, kinds, range);
+      const { events } = await fanOut(tx, kinds, range);
       assert.deepEqual(events, [position]);
       return (await blocksRead(tx)) - before;
     });
@@ -272,7 +272,7 @@ interface Publisher {
 async function beginPublisher(db: Database): Promise<Publisher> {
   const trx = await db.startTransaction().execute();
   return {
-    add: (account) => addRow(trx as unknown as Database, account),
+    add: (account) => addRow(trx, account),
     end: async (act) => {
       await (act === 'commit' ? trx.commit() : trx.rollback()).execute();
     },
