@@ -104,4 +104,5 @@ const invoicePaid = defineEventKind({
 export default defineConfig({
   collections: [articles],
   eventKinds: [push, invoicePaid],
+  mcp: { enabled: true },
 });

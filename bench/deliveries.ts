@@ -1,6 +1,6 @@
 /**
  * The cost of deliveries: `npx node bench/deliveries.ts [throughput|statements|profile] [events] [subscriptions…]`,
- * and `allocations`, `latency`, `single`, `isolation`, `strangers`, `backlog`, `burst`, `sql` and `event-cache`, each
+ * and `allocations`, `latency`, `single`, `isolation`, `strangers`, `backlog`, `burst`, `sql`, `filters` and `event-cache`, each
  * described in its file in bench/deliveries.
  *
  * One run measures on the same cores: the bare loop (an `undici` pool that signs and POSTs), and Nuncio from `POST
@@ -15,6 +15,7 @@ import { measureBacklog } from './deliveries/backlog.ts';
 import { measureBurst } from './deliveries/burst.ts';
 import { measureDatabase } from './deliveries/database.ts';
 import { measureEventCache } from './deliveries/event_cache.ts';
+import { measureFilters } from './deliveries/filters.ts';
 import { measureIsolation } from './deliveries/isolation.ts';
 import { measureLatency } from './deliveries/latency.ts';
 import { measureSingle } from './deliveries/single.ts';
@@ -46,6 +47,7 @@ const other = {
   database: measureDatabase,
   burst: measureBurst,
   'event-cache': measureEventCache,
+  filters: measureFilters,
   single: measureSingle,
   sql: measureSql,
   strangers: measureStrangers,

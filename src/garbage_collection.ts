@@ -4,7 +4,7 @@
  */
 
 import { availableParallelism } from 'node:os';
-import { setFlagsFromString } from 'node:v8';
+import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /**
@@ -37,11 +37,44 @@ interface CollectionOptions {
   flavor: 'last-resort';
 }
 
+const restPauseMs = 10_000;
+/** A thread rests when it was busy for at most this share of the pause. A server with ten events a second does not rest. */
+const restingShare = 0.01;
+/** A collection is worth its pause when the heap has grown by this many bytes. */
+const worthwhileBytes = 16_777_216;
+
 /**
- * Collects the garbage of the current thread. V8 does so by itself only when the thread allocates again. Blocks the thread for a
- * few hundred milliseconds, so call it before the thread has work to do.
+ * When the current thread rests, collects once what its start or a load left in the heap.
+ *
+ * @param beforeCollection releases what is kept only to be fast
+ * @param pauseMs milliseconds without work after which the thread rests
+ * @returns stops it
  */
-export function collectStartupGarbage(): void {
+export function collectAtRest(beforeCollection = () => {}, pauseMs = restPauseMs): () => void {
+  let bytes = 0;
+  let since = performance.eventLoopUtilization();
+  const timer = setInterval(() => {
+    const { utilization } = performance.eventLoopUtilization(since);
+    since = performance.eventLoopUtilization();
+    if (utilization > restingShare || heapBytes() < bytes + worthwhileBytes) return;
+    beforeCollection();
+    collectGarbage();
+    bytes = heapBytes();
+  }, pauseMs);
+  timer.unref();
+  return () => clearInterval(timer);
+}
+
+/** Bytes of memory that the heap of the current thread occupies, used or not. */
+function heapBytes(): number {
+  return getHeapStatistics().total_physical_size;
+}
+
+/**
+ * Collects the garbage of the current thread, and returns free pages to the system. V8 does so by itself only when the thread
+ * allocates again. Blocks the thread for up to a few hundred milliseconds.
+ */
+function collectGarbage(): void {
   // Node offers `gc` only to processes that were started with this flag. Contexts that are created later have it, too. The flag stays
   // set, because threads share it.
   setFlagsFromString('--expose-gc');

@@ -15,5 +15,16 @@ export {
   serverSet,
   Timestamp,
 } from './collections/declaration.ts';
-export { defineEventKind, type EventKind } from './events/kind.ts';
+export type { ChildTools, CollectionTools, ToolOption } from './collections/tool_options.ts';
+export { defineEventKind, type EarlierVersion, type EventKind } from './events/kind.ts';
+export type { ApiTarget } from './mcp/tools/api_tool.ts';
+export {
+  type ApiToolDeclaration,
+  type DefinedTool,
+  defineTool,
+  type ToolContext,
+  type ToolDeclaration,
+  type ToolPrincipal,
+} from './mcp/tools/define_tool.ts';
+export { ToolError } from './mcp/tools/tool.ts';
 export { defineConfig, type PlatformDeclaration } from './platform.ts';

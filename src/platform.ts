@@ -9,13 +9,19 @@ import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
 import { type AccountDeclaration, type AccountSettings, readAccountSettings } from './accounts/settings.ts';
 import { type AppSettings, readAppSettings } from './apps/settings.ts';
-import { compileCollection, type Report } from './collections/compile.ts';
+import { compileCollection } from './collections/compile.ts';
 import { type Collection, readCollection } from './collections/declaration.ts';
 import { kindsOf } from './collections/kinds.ts';
-import { type ResourceType, withChildren } from './collections/resource_type.ts';
+import { type Report, type ResourceType, withChildren } from './collections/resource_type.ts';
 import { importConfigFile } from './config/config_module.ts';
 import { builtInNames } from './events/built_in_names.ts';
+import type { ConversionSource } from './events/conversion_source.ts';
 import type { EventKind } from './events/kind.ts';
+import { templateError } from './events/resource_link.ts';
+import { checkVersions } from './events/version_checks.ts';
+import { type McpDeclaration, type McpSettings, readMcpSettings } from './mcp/settings.ts';
+import { type DefinedTool, readDefinedTools, type ToolDefinition } from './mcp/tools/define_tool.ts';
+import { checkTools } from './mcp/tools/tools.ts';
 import { type OAuthSettings, readOAuthSettings } from './oauth/settings.ts';
 import { type Brand, type BrandDeclaration, readBrand } from './web/brand.ts';
 import { readWebhookSettings, type WebhookDeclaration, type WebhookSettings } from './webhooks/settings.ts';
@@ -33,6 +39,10 @@ export interface PlatformDeclaration {
   apps?: Partial<AppSettings>;
   /** Settings of accounts: who has the users, and how they sign in. */
   accounts?: AccountDeclaration;
+  /** Settings of the endpoint for agents. */
+  mcp?: McpDeclaration;
+  /** Tools that agents get besides those of the collections. */
+  tools?: readonly DefinedTool[];
   /** Name, logo, color and links of the operator, shown on every page. */
   brand?: BrandDeclaration;
   /** Redirect target of the base URL: `https`, or `http` on loopback. Default: a start page of the server. */
@@ -49,8 +59,13 @@ export interface Platform {
   webhooks: WebhookSettings;
   apps: AppSettings;
   accounts: AccountSettings;
+  mcp: McpSettings;
+  /** Those that the operator defined. */
+  tools: readonly ToolDefinition[];
   brand: Brand;
   startUrl: string | null;
+  /** Where the thread that converts event bodies finds the functions of the kinds; null if no file declares the platform. */
+  conversions: ConversionSource | null;
 }
 
 /** An invalid configuration, with one line per problem. */
@@ -71,15 +86,28 @@ export function defineConfig(declaration: PlatformDeclaration): PlatformDeclarat
 
 /** First path segments and table names that the server uses. */
 const reservedNames = new Set(
-  `access_tokens account account_links accounts admin api app_invitations app_logos app_members apps assets asyncapi attempt_bytes attempts audit_entries authorization_codes
-  client_secrets clients collections console database_epochs deferred_deliveries deleted_accounts deliveries delivery_hold_acknowledgements delivery_holds delivery_keys delivery_stats device device_codes disconnected_issuers docs event_ids event_kinds
+  `access_tokens account account_links accounts acknowledgements admin agent_subscriptions api app_invitations app_logos app_members apps assets asyncapi attempt_bytes attempts audit_entries authorization_codes
+  client_secrets clients collections connections console database_epochs declined_notices deferred_deliveries deleted_accounts deliveries delivery_hold_acknowledgements delivery_holds delivery_keys delivery_stats dev device device_codes disconnected_issuers docs event_ids event_kinds event_schemas
   events failing_warnings grants health held_ranges idempotency_keys inbox initial_access_tokens intake interaction interactions lane_epochs lane_progress lanes leases livez
-  lock_salt locks login login_requests login_sessions logout_notices meta metrics migrations nodes oauth openapi outbox parked_events public pushed_requests
+  lock_salt locks login login_requests login_sessions logout_notices mails mcp meta metrics migrations nodes notices oauth openapi outbox parked_events public pushed_requests
   rate_windows readyz recoveries refresh_tokens registration_access_tokens registration_tokens registration_windows rejected_events retries session_grants sessions sign_in_failures signing_keys
   subscription_revisions subscriptions token upstream_identities upstream_logins used_proofs webhooks withdrawals`.split(
     /\s+/,
   ),
 );
+/** The sections of the configuration. */
+const sections: ReadonlySet<string> = new Set<keyof PlatformDeclaration>([
+  'collections',
+  'eventKinds',
+  'oauth',
+  'webhooks',
+  'apps',
+  'accounts',
+  'mcp',
+  'tools',
+  'brand',
+  'startUrl',
+]);
 /** Event kinds that the server publishes. */
 const reservedKinds = new Set(builtInNames);
 /** Objects of the server's own scopes. */
@@ -87,6 +115,12 @@ const reservedObjects = new Set(['webhooks', 'events', 'tokens', 'apps', 'accoun
 /** Maximum numbers of collections and event kinds. */
 const collectionsMax = 200;
 const eventKindsMax = 2_000;
+
+/** The thread that converts event bodies. */
+const conversionThread = new URL(
+  import.meta.url.endsWith('.ts') ? './conversion_thread.ts' : './conversion_thread.js',
+  import.meta.url,
+).href;
 
 /** The example platform: the file beside package.json, or its compiled form. */
 const defaultFile = fileURLToPath(
@@ -108,7 +142,8 @@ export async function loadPlatform(configFile: string | null): Promise<Platform>
   if (typeof module.default !== 'object' || module.default === null) {
     throw new PlatformError([`${file}: the default export must be the result of defineConfig`]);
   }
-  return createPlatform(module.default as PlatformDeclaration, `${file}: `, dirname(file));
+  const platform = createPlatform(module.default as PlatformDeclaration, `${file}: `, dirname(file));
+  return Object.freeze({ ...platform, conversions: { thread: conversionThread, file } });
 }
 
 /**
@@ -124,12 +159,7 @@ export function createPlatform(
   const problems: string[] = [];
   const report: Report = (place, reason) => problems.push(`${prefix}${place}: ${reason}`);
   for (const key of Object.keys(declaration)) {
-    if (
-      !['collections', 'eventKinds', 'oauth', 'webhooks', 'apps', 'accounts', 'brand', 'startUrl'].includes(
-        key,
-      )
-    )
-      report(key, 'unknown section');
+    if (!sections.has(key)) report(key, 'unknown section');
   }
   const collections = compileCollections(declaration.collections ?? [], report);
   const declaredKinds = checkKinds(declaration.eventKinds ?? [], report);
@@ -149,10 +179,22 @@ export function createPlatform(
       'cannot be combined with accounts.login: Nuncio does not know the passwords of these users',
     );
   }
+  const mcp = readMcpSettings(declaration.mcp, report);
+  const tools = readDefinedTools(
+    declaration.tools,
+    { reservedObjects, resources: oauth.resources, allow: webhooks.allow },
+    report,
+  );
+  if (mcp.enabled && problems.length === 0) checkTools(collections, tools, mcp, report);
   const brand = readBrand(declaration.brand, folder, report);
   const startUrl = readStartUrl(declaration.startUrl, report);
+  if (problems.length === 0) checkShapes(eventKinds, report);
   if (problems.length > 0) throw new PlatformError(problems);
-  const objects = [...collections.map((type) => type.scope), ...eventKinds.map((kind) => kind.object)];
+  const objects = [
+    ...collections.map((type) => type.scope),
+    ...eventKinds.map((kind) => kind.object),
+    ...tools.map((tool) => tool.object),
+  ];
   return Object.freeze({
     collections,
     eventKinds,
@@ -161,8 +203,11 @@ export function createPlatform(
     webhooks,
     apps,
     accounts,
+    mcp,
+    tools,
     brand,
     startUrl,
+    conversions: null,
   });
 }
 
@@ -232,6 +277,18 @@ function checkKinds(declared: readonly EventKind[], report: Report): EventKind[]
     checkExample(ajv, kind, place, report);
   }
   return [...declared];
+}
+
+/** Checks what kinds of collections declare, too: links to resources, and versions. */
+function checkShapes(kinds: readonly EventKind[], report: Report): void {
+  const ajv = new Ajv({ strict: false });
+  addFormats.default(ajv);
+  for (const kind of kinds) {
+    const place = `eventKinds.${kind.name}`;
+    const error = kind.resource === undefined ? undefined : templateError(kind.resource, kind.example);
+    if (error !== undefined) report(`${place}.resource`, error);
+    checkVersions(ajv, kind, place, report);
+  }
 }
 
 function checkExample(ajv: Ajv, kind: EventKind, place: string, report: Report): void {

@@ -9,42 +9,36 @@ import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import { returnOriginsOf } from './accounts/settings.ts';
 import { readUpstreamSecrets, type UpstreamSecrets } from './accounts/upstream/provider_settings.ts';
 import { createUpstreamClient } from './accounts/upstream/upstream_client.ts';
-import { registerAccountApi } from './api/accounts/accounts.ts';
-import { registerAdministration } from './api/admin/admin.ts';
-import { registerApps } from './api/apps/apps.ts';
-import { registerEvents } from './api/events/events.ts';
-import { registerWebhooksApi } from './api/webhooks/webhooks.ts';
-import { registerRoot } from './collections/root.ts';
-import { registerCollections } from './collections/routes.ts';
 import type { Config } from './config/config.ts';
-import { createSealer } from './crypto/sealing.ts';
 import { divideConnections, findConnectionShortage } from './database/connections.ts';
-import { type Database, openDatabase } from './database/database.ts';
+import { openDatabase } from './database/database.ts';
 import { enterEpoch } from './database/epoch.ts';
 import { Notifications } from './database/notifications.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
+import { createGuardedFetch } from './egress/fetch.ts';
 import { readEgressProxy } from './egress/proxy.ts';
 import { FanOutWaker } from './events/fan_out_waker.ts';
-import { collectStartupGarbage } from './garbage_collection.ts';
-import { guardBodies, limitGuard, showRateLimit } from './grants/limited_guard.ts';
-import type { Guard } from './grants/principal.ts';
-import { createScopeCatalogue, type ScopeCatalogue } from './grants/scopes.ts';
-import { registerApi } from './http/api.ts';
+import { collectAtRest } from './garbage_collection.ts';
+import { createScopeCatalogue } from './grants/scopes.ts';
 import { closeApplication, createApplication } from './http/application.ts';
 import { Closing } from './http/closing.ts';
 import { registerHealth } from './http/health.ts';
-import { sweepIdempotencyKeys } from './http/idempotency.ts';
+import { startIdempotencySweep } from './http/idempotency.ts';
 import { countFalseHints, countRequests, createRegistry, registerMetrics } from './http/metrics.ts';
 import { metricsAccess } from './http/metrics_access.ts';
 import { RateLimiter } from './http/rate_limit.ts';
 import { tlsOptions, watchTls } from './http/tls.ts';
 import { registerTracing } from './http/tracing.ts';
-import { type Authorization, createAuthorization } from './oauth/authorization.ts';
+import { EventErrors } from './mcp/events/errors.ts';
+import { apiLimits } from './mcp/tools/api_tool.ts';
+import { createMailing } from './notices/mailing.ts';
+import { createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { referenceParts } from './reference_parts.ts';
+import { registerResources, withOwnResources } from './resources.ts';
+import { mailBrand } from './web/brand_colors.ts';
 import { registerConsole } from './web/console.ts';
 import { ensureOwnClients } from './web/own_clients.ts';
 import { registerPages, showProblem } from './web/pages.ts';
@@ -53,7 +47,7 @@ import { registerReference } from './web/reference/page.ts';
 import type { Tour } from './web/start_page.ts';
 import { callbackPath } from './web/upstream/upstream_flow.ts';
 import { DeliveryKeyring } from './webhooks/sending/delivery_keyring.ts';
-import { createWebhooks, type Webhooks } from './webhooks/webhooks.ts';
+import { createWebhooks } from './webhooks/webhooks.ts';
 
 export interface ServerOptions {
   config: Config;
@@ -72,8 +66,8 @@ export interface ServerOptions {
   enginePlace?: 'thread' | 'here';
   /** Content of the start page in development mode. */
   tour?: Tour;
-  /** Whether to return the memory that start-up needed. Blocks the process for some 100 ms. Default: false. */
-  collectsStartupGarbage?: boolean;
+  /** Whether to return memory when the server rests. Blocks its threads for some 100 ms. Default: false. */
+  collectsGarbage?: boolean;
 }
 
 type Egress = Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
@@ -129,7 +123,8 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   registerTracing(app);
   countRequests(app, registry, db);
   const metricsApp = openMetricsApplication(options, app, opened);
-  registerMetrics(metricsApp, registry, () => webhooks.metrics(), metricsAccess(config));
+  const metrics = async () => (await Promise.all([registry.metrics(), webhooks.metrics()])).join('\n');
+  registerMetrics(metricsApp, registry.contentType, metrics, metricsAccess(config));
   const scopes = createScopeCatalogue(platform.objects);
   const deliveryKeys = new DeliveryKeyring({
     db,
@@ -153,7 +148,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     pages: createProviderPages(platform.brand),
     limiter,
     foreignKeys: () => deliveryKeys.published.map(({ publicJwk }) => publicJwk),
-    settings: platform.oauth,
+    settings: withOwnResources(platform, config.baseUrl),
     apps: platform.apps,
     login: platform.accounts.login,
     egress,
@@ -170,6 +165,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   );
   for (const client of upstreamClients) opened.defer('upstream providers', () => client.close());
   const { resources } = platform.oauth;
+  const mailing = createMailing({ db, config, secret, brand: mailBrand(platform.brand), logger, registry });
   registerPages(app, {
     ...authorization,
     db,
@@ -184,18 +180,23 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     registration: platform.accounts.registration,
     limiter,
     tour: options.tour ?? null,
+    mailing,
+    trustProxy: config.trustProxy,
   });
-  const { guard } = authorization;
-
-  opened.defer('housekeeping', startSweeping(db, logger));
-  const limited = limitGuard(guard, limiter);
+  opened.defer('mail', () => mailing.stop());
+  opened.defer(
+    'housekeeping',
+    startIdempotencySweep(db, (error) =>
+      logger.warn({ err: error }, 'cannot delete expired idempotency keys'),
+    ),
+  );
   const webhooks = createWebhooks({
     db,
     logDb,
     signers: (now) => deliveryKeys.signers(now),
     databaseUrl,
     engineConnections: shares.engine,
-    collectsStartupGarbage: options.collectsStartupGarbage ?? false,
+    collectsGarbage: options.collectsGarbage ?? false,
     waker,
     notifications,
     registry,
@@ -203,6 +204,8 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     secret,
     kinds: platform.eventKinds,
     settings: platform.webhooks,
+    agentForbiddenCode: new EventErrors(platform.mcp.events.firstErrorCode).codeOf('Forbidden'),
+    conversions: platform.conversions,
     egress,
     onFalseHints,
     // Functions cannot be passed to a thread.
@@ -210,21 +213,28 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     logger,
   });
   opened.defer('deliveries', () => webhooks.stop());
+  if (options.collectsGarbage) opened.defer('garbage collection', collectAtRest());
   registerHealth(app, db, () => webhooks.workers());
-  registerApi(app, (api) => {
-    showRateLimit(api);
-    guardBodies(api, limited);
-    registerApiRoutes(api, {
-      options,
-      db,
-      logDb,
-      waker,
-      scopes,
-      guard: limited,
-      authorization,
-      webhooks,
-      deliveryKeys,
-    });
+  const apis = createGuardedFetch(
+    { ...egress, allowLoopback: config.insecureSubscribers, allow: platform.webhooks.allow },
+    apiLimits,
+  );
+  opened.defer('calls of tools', () => apis.close());
+  registerResources(app, {
+    config,
+    platform,
+    secret,
+    db,
+    logDb,
+    waker,
+    limiter,
+    scopes,
+    authorization,
+    webhooks,
+    deliveryKeys,
+    mailing,
+    apiFetch: apis.fetch,
+    metrics,
   });
 
   const offered = scopes.values().filter(({ isForUsers }) => isForUsers);
@@ -241,7 +251,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   if (shortage !== undefined) logger.warn(shortage);
   await notifications.start();
   await webhooks.start();
-  if (options.collectsStartupGarbage) collectStartupGarbage();
+  mailing.start();
   if (config.metricsPort !== null) await metricsApp.listen({ port: config.metricsPort, host: config.host });
   await app.listen({ port: config.port, host: config.host });
   const { port, address, family } = app.server.address() as AddressInfo;
@@ -305,90 +315,4 @@ function openMetricsApplication({ config, logger }: ServerOptions, app: FastifyI
   const metricsApp = createApplication(config, logger);
   opened.defer('metrics', () => closeApplication(metricsApp));
   return metricsApp;
-}
-
-/** What the routes of the API need. */
-interface ApiParts {
-  options: ServerOptions;
-  db: Database;
-  /** Used to read the delivery log. */
-  logDb: Database;
-  waker: FanOutWaker;
-  scopes: ScopeCatalogue;
-  /** Authenticates requests and counts them against their rate limits. */
-  guard: Guard;
-  authorization: Authorization;
-  webhooks: Webhooks;
-  deliveryKeys: DeliveryKeyring;
-}
-
-/** Registers the resource API: collections, webhooks, apps, accounts and administration. */
-function registerApiRoutes(api: FastifyInstance, parts: ApiParts): void {
-  const { options, db, waker, scopes, guard, authorization, webhooks, deliveryKeys } = parts;
-  const route = { api, db, guard };
-  const { config, platform, secret } = options;
-  const links = platform.collections.map(({ name, readScope, writeScope }) => ({
-    name,
-    href: `/${name}`,
-    scopes: [readScope, writeScope],
-  }));
-  links.push(
-    { name: 'subscriptions', href: '/subscriptions', scopes: ['read:webhooks', 'write:webhooks'] },
-    { name: 'events', href: '/events', scopes: ['write:events'] },
-    { name: 'accounts', href: '/accounts', scopes: ['read:accounts', 'write:accounts'] },
-    { name: 'apps', href: '/apps', scopes: ['read:apps', 'write:apps'] },
-  );
-  registerRoot(api, guard, authorization.subjectOf, links, (principal) => webhooks.quotasOf(principal));
-  const { onPublished } = webhooks;
-  registerCollections(api, { db, guard, wake: () => waker.wake(), onPublished }, platform.collections);
-  const { eventKinds: kinds, webhooks: settings } = platform;
-  const { catalogue, reader, watch } = webhooks;
-  const onErased = (positions: number[]) => webhooks.forget(positions);
-  registerEvents({ ...route, catalogue, config, settings, deliveryKeys, onPublished, onErased }, kinds);
-  const { appSubscriptions, quotas, headers: headerNames } = settings;
-  registerWebhooksApi(
-    {
-      ...route,
-      logDb: parts.logDb,
-      catalogue,
-      config,
-      appSubscriptions,
-      quotas,
-      headerNames,
-      reader,
-      watch,
-      sealer: createSealer(secret, 'subscription-secret'),
-    },
-    kinds,
-    () => webhooks.recover(),
-  );
-  const { clients, checkMetadata } = authorization;
-  const sealer = createSealer(secret, 'app-secret');
-  registerApps({ ...route, settings: platform.apps, clients, checkMetadata, sealer });
-  registerAccountApi({
-    ...route,
-    scopes,
-    sealer: createSealer(secret, 'account-responses'),
-    baseUrl: config.baseUrl,
-    returnOrigins: returnOriginsOf(platform.accounts),
-    signsInAdministrators: platform.accounts.login?.administrators === true,
-  });
-  const { oauth, webhooks: ofWebhooks, apps, accounts } = platform;
-  const brand = { ...platform.brand, logo: platform.brand.logo?.type ?? null };
-  const sections = { oauth, webhooks: ofWebhooks, apps, accounts, brand };
-  const events = { catalogue, onPublished };
-  registerAdministration({ ...route, clients, events, config, platform: sections });
-}
-
-/** Milliseconds between deletions of expired idempotency keys. */
-const sweepPauseMs = 600_000;
-
-/** @returns a function that stops it */
-function startSweeping(db: Database, logger: Logger): () => void {
-  const timer = setInterval(() => {
-    sweepIdempotencyKeys(db).catch((error) =>
-      logger.warn({ err: error }, 'cannot delete expired idempotency keys'),
-    );
-  }, sweepPauseMs);
-  return () => clearInterval(timer);
 }

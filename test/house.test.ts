@@ -14,19 +14,21 @@ import { before, test } from 'node:test';
  * each other, except those in the ground row, which may.
  */
 const rows: readonly (readonly string[])[] = [
-  ['shared'],
+  ['shared', 'listen'],
   ['config', 'crypto', 'database', 'http', 'egress', 'version.ts', 'garbage_collection.ts'],
-  ['accounts', 'audit', 'clients'],
+  ['mail'],
+  ['accounts', 'audit', 'clients', 'connections'],
   ['grants'],
-  ['apps'],
+  ['apps', 'notices'],
   ['events'],
   ['oauth', 'collections', 'webhooks'],
-  ['web', 'api'],
+  ['doctor'],
+  ['web', 'api', 'mcp'],
   ['platform.ts'],
-  ['reference_parts.ts'],
+  ['reference_parts.ts', 'conversion_thread.ts', 'resources.ts'],
   ['server.ts', 'index.ts'],
   ['commands'],
-  ['cli.ts'],
+  ['cli.ts', 'library.ts'],
   ['main.ts'],
 ];
 
@@ -63,9 +65,11 @@ const entries = [
   'src/console/main.ts',
   'src/console/vite.config.ts',
   'src/index.ts',
+  'src/library.ts',
   'src/outbox/outbox.ts',
   'src/protect/protect.ts',
   'src/verify/verify.ts',
+  'src/conversion_thread.ts',
   'src/webhooks/engine/engine_thread.ts',
 ];
 
@@ -422,3 +426,25 @@ function wordsOf(name: string): number {
     .trim()
     .split(/\s+/).length;
 }
+
+test('docs/dependencies.md has each production dependency, with its version, and each install script', () => {
+  const page = readFileSync('docs/dependencies.md', 'utf8');
+  const { dependencies, optionalDependencies } = JSON.parse(readFileSync('package.json', 'utf8'));
+  const { packages } = JSON.parse(readFileSync('package-lock.json', 'utf8')) as {
+    packages: Record<string, { version: string; dev?: true; devOptional?: true; hasInstallScript?: true }>;
+  };
+  const rows = [...page.matchAll(/^\| `([^`]+)` \| [^|]+ \| ([^ |]+) \|/gm)].map(([, name, version]) => [
+    name,
+    version,
+  ]);
+  const expected = Object.keys(dependencies).map((name) => [name, packages[`node_modules/${name}`]?.version]);
+  assert.deepEqual(rows.toSorted(), expected.toSorted());
+  const scripts = Object.entries(packages)
+    .filter(
+      ([path, { dev, devOptional, hasInstallScript }]) =>
+        path !== '' && hasInstallScript && !dev && !devOptional,
+    )
+    .map(([path]) => path.replace('node_modules/', ''));
+  assert.deepEqual(scripts.toSorted(), Object.keys(optionalDependencies).toSorted());
+  for (const name of scripts) assert.ok(page.includes(`\`${name}\``), name);
+});

@@ -53,6 +53,7 @@ export async function measureDatabase([eventsText = '20000', ...sizeTexts]: stri
             accountId: accounts[(from + index) % accounts.length] as string,
             kind: 'push',
             body: Buffer.from(JSON.stringify(eventBody(from + index))),
+            version: null,
             traceparent: null,
           }));
           await storeEvents(publisher, batch, []);

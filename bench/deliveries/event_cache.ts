@@ -48,6 +48,7 @@ function oneEvent(position: number) {
       day: '2026-11-22',
       position,
       createdAt: new Date(),
+      version: null,
       traceparent: null,
       accountExternalId: null,
     },

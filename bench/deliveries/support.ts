@@ -250,7 +250,6 @@ export async function addSubscription(
   url: string,
   fields: { rateLimit?: number; ordered?: boolean } = {},
 ): Promise<void> {
-  const sealer = createSealer(testSecret, 'subscription-secret');
   const made = await createSubscription(
     bench.db,
     { kind: 'grant', ...grant },
@@ -259,14 +258,17 @@ export async function addSubscription(
       kinds: ['push'],
       signature: 'timestamp',
       format: 'json',
+      version: null,
       ordered: false,
+      handshake: false,
       rateLimit: null,
       description: '',
       retrySchedule: null,
+      filter: null,
       ...fields,
     },
     makeSecret(),
-    sealer,
+    createSealer(testSecret, 'subscription-secret'),
   );
   if (made === undefined) throw new Error('the subscription was refused');
 }

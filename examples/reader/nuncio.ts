@@ -134,6 +134,11 @@ export function createUser(email: string, password: string): Promise<{ id: strin
   );
 }
 
+/** `nuncio trigger`: publishes an event, as the operator's own program would. @param changes of the kind's example */
+export async function triggerEvent(kind: string, email: string, changes: readonly string[]): Promise<void> {
+  await run('trigger', kind, '--account', email, ...changes.flatMap((change) => ['--set', change]));
+}
+
 async function nuncio<Answer>(...words: string[]): Promise<Answer> {
   return JSON.parse(await run(...words)) as Answer;
 }

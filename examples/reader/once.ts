@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import Fastify from 'fastify';
 import * as oidc from 'openid-client';
 import { Api, ApiError } from './api.ts';
-import { logInAndConfirm } from './browserless.ts';
+import { Visitor } from './browserless.ts';
 import { Inbox } from './inbox.ts';
 import { createUser, deleteClient, type Nuncio, registerClient } from './nuncio.ts';
 import { beginAuthorization, discover, finishAuthorization, scopes } from './oauth.ts';
@@ -59,7 +59,7 @@ async function walk(
   step(`read the server’s metadata with openid-client (issuer ${configuration.serverMetadata().issuer})`);
 
   const pending = await beginAuthorization(configuration, redirectUri);
-  const callback = await logInAndConfirm(pending.url, redirectUri, login);
+  const callback = await new Visitor(login).logInAndConfirm(pending.url, redirectUri);
   assert.ok(callback.searchParams.has('code'), `the redirect has no code: ${callback.search}`);
   step('logged in, confirmed the scopes, and was sent back with a code');
 

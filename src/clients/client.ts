@@ -9,8 +9,11 @@ import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { addClientSecret } from './client_secret.ts';
-import { isOwnClient } from './own_clients.ts';
+import { deviceCodeGrantType } from './grant_types.ts';
+import { isReservedClient } from './own_clients.ts';
 import { redirectUriError } from './redirect_uri.ts';
+
+export { deviceCodeGrantType };
 
 /** RFC 7591 section 2 and RFC 8705 section 2. */
 export const authMethods = [
@@ -22,8 +25,6 @@ export const authMethods = [
   'none',
 ] as const;
 export type AuthMethod = (typeof authMethods)[number];
-
-export const deviceCodeGrantType = 'urn:ietf:params:oauth:grant-type:device_code';
 
 /**
  * Who registered the client: the operator, the app itself (RFC 7591), its metadata document, or an account (src/apps).
@@ -103,7 +104,7 @@ export async function createClient(
   if (authMethod === 'none' && client.grantTypes?.includes('client_credentials') === true) {
     throw new ClientError('a public client (method "none") cannot have the grant type client_credentials');
   }
-  if (isOwnClient(id)) throw new ClientError(`the id ${id} is reserved for an app of this server`);
+  if (isReservedClient(id)) throw new ClientError(`the id ${id} is reserved for an app of this server`);
   for (const uri of client.redirectUris ?? []) {
     const error = redirectUriError(uri);
     if (error !== undefined) throw new ClientError(`the redirect URI ${JSON.stringify(uri)} ${error}`);

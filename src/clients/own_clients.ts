@@ -3,15 +3,21 @@
  * clients with PKCE, created at start (src/web/own_clients.ts). No other client may have their ids or redirect URIs.
  */
 
+import { deviceCodeGrantType } from './grant_types.ts';
+
 /** The reference at `/docs`. */
 export const docsClientId = 'nuncio-docs';
 /** The console at `/console`. With its token, users create subscriptions of their own (src/webhooks). */
 export const consoleClientId = 'nuncio-console';
 
+/** The command `nuncio listen`. Unlike the others it runs on the user's machine, so it is treated like anybody's app. */
+const cliClientId = 'nuncio-cli';
+
 export interface OwnClient {
   id: string;
   name: string;
-  redirectUri: string;
+  /** Null if it never is in a browser. */
+  redirectUri: string | null;
   grantTypes: string[];
   scopes: string[];
 }
@@ -49,10 +55,23 @@ export function ownClients(baseUrl: string, scopes: readonly string[]): OwnClien
       grantTypes: ['authorization_code', 'refresh_token'],
       scopes: consoleScopes,
     },
+    {
+      id: cliClientId,
+      name: 'Nuncio command line',
+      redirectUri: null,
+      grantTypes: [deviceCodeGrantType, 'refresh_token'],
+      scopes: scopes.filter((scope) => /^read:|^write:webhooks$/.test(scope) && scope !== 'read:apps'),
+    },
   ];
 }
 
+/** Those that are pages of this server. */
 export const ownClientIds: readonly string[] = [docsClientId, consoleClientId];
+
+/** Ids that no other app may have. */
+export function isReservedClient(id: string): boolean {
+  return isOwnClient(id) || id === cliClientId;
+}
 
 export function isOwnClient(id: string): boolean {
   return ownClientIds.includes(id);

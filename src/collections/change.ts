@@ -129,5 +129,5 @@ export async function deleteResource(tx: Transaction, type: ResourceType, row: O
 
 async function publish(tx: Transaction, type: ResourceType, row: OwnedRow, kind: string): Promise<void> {
   const body = eventBody(type, toMembers(type, row), row.id);
-  await appendEvent(tx, { accountId: row._owner, kind, body });
+  await appendEvent(tx, { accountId: row._owner, kind, version: type.bodies.version ?? null, body });
 }

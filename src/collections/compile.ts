@@ -8,6 +8,7 @@ import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
 import { columnOf, type JsonSchema } from './column.ts';
+import { compileToolOptions } from './compile_tools.ts';
 import {
   type AnyChildDeclaration,
   type AnyCollectionDeclaration,
@@ -15,11 +16,8 @@ import {
   now,
   readChild,
 } from './declaration.ts';
-import type { Conditions, Expansion, Field, ResourceAction, ResourceType } from './resource_type.ts';
+import type { Conditions, Expansion, Field, Report, ResourceAction, ResourceType } from './resource_type.ts';
 import { indexedCharactersMax } from './table.ts';
-
-/** Reports a problem of a declaration. */
-export type Report = (place: string, reason: string) => void;
 
 const namePattern = /^[a-z][a-z0-9_]*$/;
 /** Limit for names of collections, fields, actions and events. */
@@ -69,6 +67,7 @@ export function compileCollection(
       childPlace,
       report,
     );
+    compiled.tools = compileToolOptions(child.mcp, compiled, `${childPlace}.mcp`, report);
     for (const event of child.events ?? []) {
       if (event !== 'created')
         report(`${childPlace}.events`, `a sub-collection can only publish created, not ${event}`);
@@ -91,6 +90,7 @@ export function compileCollection(
     place,
     report,
   );
+  type.tools = compileToolOptions(declaration.mcp, type, `${place}.mcp`, report);
   type.fingerprint = fingerprintOf(type);
   return type;
 }
@@ -123,10 +123,12 @@ function compileCommon(
     filters: declaration.filters ?? [],
     sorts: declaration.sorts ?? [],
     example: declaration.example ?? {},
+    bodies: pickVersions(declaration),
     parent,
     createdBy: 'readers',
     children: [],
     expansions: [],
+    tools: false,
     fingerprint: '',
   };
   for (const event of type.events) {
@@ -141,6 +143,10 @@ function compileCommon(
   compileExample(type, place, report);
   type.fingerprint = fingerprintOf(type);
   return type;
+}
+
+function pickVersions({ version, versions }: AnyChildDeclaration): ResourceType['bodies'] {
+  return { ...(version === undefined ? {} : { version }), ...(versions === undefined ? {} : { versions }) };
 }
 
 function compileFields(

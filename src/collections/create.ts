@@ -48,6 +48,7 @@ export async function createResources(
         id: newId(),
         accountId: row._owner,
         kind: `${type.item}.created`,
+        version: type.bodies.version ?? null,
         body: Buffer.from(JSON.stringify(body)),
         traceparent: given[index]?.traceparent ?? null,
       };

@@ -5,6 +5,8 @@
  */
 
 import Type, { type Static, type TSchema } from 'typebox';
+import type { EarlierVersion } from '../events/kind.ts';
+import type { ChildTools, CollectionTools } from './tool_options.ts';
 
 /** In an action's change: the time of the action. */
 export const now: unique symbol = Symbol('now');
@@ -77,6 +79,10 @@ interface Common<F extends Fields> {
   expansions?: readonly string[];
   /** Fields that clients can sort by with `?sort=<field>` and `?sort=-<field>`. Each gets an index. */
   sorts?: readonly ((keyof F & string) | 'created_at' | 'updated_at')[];
+  /** The date of the newest version of its events' bodies, in which they have the fields declared here. */
+  version?: string;
+  /** Earlier versions of its events' bodies by their dates, the same for all of its kinds. */
+  versions?: Readonly<Record<string, EarlierVersion>>;
   /** Example values of writable fields, for the reference and for example events. */
   example: { readonly [K in keyof F]?: ValuesOf<F>[K] };
 }
@@ -90,12 +96,16 @@ export interface CollectionDeclaration<F extends Fields> extends Common<F> {
   readable?: 'owner' | 'all' | Match<F>;
   children?: readonly Child[];
   actions?: Readonly<Record<string, Action<NoInfer<F>>>>;
+  /** Names, descriptions and absence of the tools that agents get at `/mcp`. False for none of this collection. */
+  mcp?: CollectionTools | false;
 }
 
 /** A sub-collection. Users who can read the parent can read it. It is deleted with the parent. Its events belong to the parent's owner. */
 export interface ChildDeclaration<F extends Fields> extends Common<F> {
   /** Who may add resources: all users who can read the parent (the default), or only its owner. */
   createdBy?: 'readers' | 'owner';
+  /** As of a collection, for its tools `list` and `create`. */
+  mcp?: ChildTools | false;
 }
 
 declare const declared: unique symbol;

@@ -35,6 +35,8 @@ export function kindsOf(type: ResourceType): EventKind[] {
       object: type.scope,
       schema: bodySchema(type),
       example: eventBody(type, example, exampleIds.parent),
+      resource: resourceTemplate(type),
+      ...type.bodies,
     }),
   );
   return [...kinds, ...type.children.flatMap(kindsOf)];
@@ -53,6 +55,12 @@ export function eventBody(type: ResourceType, resource: Record<string, unknown>,
   return type.parent === null
     ? { [type.item]: resource }
     : { [type.item]: resource, [type.parent.item]: { id: parentId } };
+}
+
+/** The path of the resource in an event's body. */
+function resourceTemplate({ name, item, parent }: ResourceType): string {
+  const path = `/${name}/{/${item}/id}`;
+  return parent === null ? path : `/${parent.name}/{/${parent.item}/id}${path}`;
 }
 
 function bodySchema(type: ResourceType): TSchema {

@@ -5,6 +5,8 @@
  */
 
 import type pg from 'pg';
+import { beginAttempt, withLockPatience } from '../database/lock_patience.ts';
+import { lockedError } from '../database/migrate.ts';
 import { connectClient } from '../database/schema.ts';
 import { identifier } from './literal.ts';
 import { type ResourceType, withChildren } from './resource_type.ts';
@@ -30,9 +32,16 @@ export async function migrateCollections(
   connectionString: string,
   collections: readonly ResourceType[],
 ): Promise<string[]> {
+  return withLockPatience(() => migrateOnce(connectionString, collections), lockedError);
+}
+
+async function migrateOnce(
+  connectionString: string,
+  collections: readonly ResourceType[],
+): Promise<string[]> {
   const client = await connectClient(connectionString, 'nuncio migrate');
   try {
-    await client.query('begin');
+    await client.query(beginAttempt);
     await client.query(`select take_lock('collections')`);
     const plan = await planTables(client, collections);
     for (const statement of plan.statements) await client.query(statement);

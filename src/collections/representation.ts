@@ -28,12 +28,14 @@ type Guard = readonly { name: string; texts: ReadonlySet<string> }[];
 /**
  * Returns a writer for the resources of a page, as this principal sees them.
  * @param fields the members to include beside `id` and `_links`; undefined for all
+ * @param withoutLinks leaves out `_links`
  */
 export function resourceWriter(
   type: ResourceType,
   principal: Principal,
   { ids, parentIds, columns }: Cells,
   fields?: ReadonlySet<string>,
+  withoutLinks = false,
 ): Writer {
   const { members, actions } = shapeOf(type);
   const column = (name: string) => columns.get(name) as readonly string[];
@@ -53,7 +55,8 @@ export function resourceWriter(
     // Names from declarations and UUIDs need no escaping.
     let text = `{"id":"${id}"`;
     for (const { start, cells } of wanted) text += start + cells[index];
-    text += `,"_links":{"self":{"href":"${path}"}`;
+    if (withoutLinks) return `${text}}`;
+    text += `${linksStart}{"self":{"href":"${path}"}`;
     if (type.parent !== null)
       text += `,"${type.parent.item}":{"href":"${pathOf(type.parent, { id: parent_id })}"}`;
     for (const { name } of type.children) text += `,"${name}":{"href":"${path}/${name}"}`;
@@ -64,6 +67,14 @@ export function resourceWriter(
     }
     return `${text}}${more}}`;
   };
+}
+
+/** The last member of a resource without embedded ones. Within a string, its quotes would be escaped. */
+const linksStart = ',"_links":';
+
+/** Removes the links of a single resource without embedded ones. @param text as `writeResource` made it */
+export function cutLinks(text: string): string {
+  return `${text.slice(0, text.lastIndexOf(linksStart))}}`;
 }
 
 /** Writes a single row. */

@@ -4,8 +4,13 @@
  */
 
 import type { TSchema } from 'typebox';
+import type { EventKind } from '../events/kind.ts';
 import type { ColumnType } from './column.ts';
 import type { LifecycleEvent, now } from './declaration.ts';
+import type { ToolOptions } from './tool_options.ts';
+
+/** Reports a problem of a declaration. */
+export type Report = (place: string, reason: string) => void;
 
 export interface Field {
   name: string;
@@ -60,12 +65,16 @@ export interface ResourceType {
   /** `created_at`, `updated_at` or a field's name. */
   sorts: readonly string[];
   example: Readonly<Record<string, unknown>>;
+  /** The versions of its events' bodies. */
+  bodies: Pick<EventKind, 'version' | 'versions'>;
   /** For a sub-collection: the type it belongs to. */
   parent: ResourceType | null;
   /** For a sub-collection: who may add resources. */
   createdBy: 'readers' | 'owner';
   children: readonly ResourceType[];
   expansions: readonly Expansion[];
+  /** The tools that agents get. */
+  tools: ToolOptions;
   /**
    * A hash of everything that shapes a response. It is part of every entity tag, so that tags become stale when the
    * declaration changes.

@@ -1,78 +1,20 @@
-/**
- * The routes of a collection: for each operation its method, path, scope and handler. Handlers translate between HTTP and the
- * files that implement the operations (list.ts, create.ts, change.ts, patch.ts).
- */
+/** The routes of collections: each serves an operation (resource_operations.ts) over HTTP. */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { isId } from '../crypto/ids.ts';
-import type { Database, Transaction } from '../database/database.ts';
-import type { StoredEvent } from '../events/store.ts';
 import type { Guard, Principal } from '../grants/principal.ts';
-import { jsonPatchType } from '../http/api.ts';
-import { isNotModified } from '../http/conditional.ts';
-import { readIdempotencyKey, runIdempotent } from '../http/idempotency.ts';
-import { type JsonResponse, sendResponse } from '../http/json_response.ts';
-import { mediaType } from '../http/media_types.ts';
+import { sendResponse } from '../http/json_response.ts';
 import type { Operation as Described } from '../http/operation.ts';
-import { Problem } from '../http/problem.ts';
-import { activeTraceparent, inSpan } from '../http/tracing.ts';
-import { cellsOf } from './cells.ts';
-import { deleteResource, lockOwnResource, performAction, updateResource } from './change.ts';
-import { requireUser } from './create.ts';
-import { batchCreations } from './creations.ts';
-import { embed } from './expansions.ts';
-import { listResources } from './list.ts';
 import { describeCollections } from './operations.ts';
-import { mergedValues, patchedValues, replacedValues } from './patch.ts';
-import { readListQuery, readResourceQuery, rejectQuery } from './query.ts';
-import { createReader } from './reader.ts';
-import {
-  pathOf,
-  resourceWriter,
-  validatorHeaders,
-  validatorsOf,
-  writeAll,
-  writeResource,
-} from './representation.ts';
-import { findVisible, notFound, type OwnedRow, type Row } from './resource.ts';
-import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
-import { actionSchema, createSchema, replaceSchema } from './schemas.ts';
-import { bodyCheck } from './validation.ts';
+import { rejectQuery } from './query.ts';
+import type { ResourceOperation } from './resource_operations.ts';
+import type { ResourceType } from './resource_type.ts';
 
-export interface CollectionsContext {
-  db: Database;
-  guard: Guard;
-  /** Called after a commit that may have added events. */
-  wake: () => void;
-  /** Called after a commit, with the added events. */
-  onPublished: (events: StoredEvent[]) => void;
-}
-
-/** Approximate size of a creation in memory, without its body. */
-const creationBytes = 1_024;
-
-/** A request that passed the guard. */
-interface Call {
-  request: FastifyRequest;
-  principal: Principal;
-  /** Path parameters. */
-  id: string;
-  parentId: string | undefined;
-}
-
-type Handler = (call: Call) => Promise<JsonResponse>;
-
-interface Operation {
-  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-  url: string;
-  scope: string;
-  handle: Handler;
-}
-
+/** @param operations of the collections */
 export function registerCollections(
   api: FastifyInstance,
-  context: CollectionsContext,
+  guard: Guard,
   collections: readonly ResourceType[],
+  operations: readonly ResourceOperation[],
 ): void {
   const described = new Map(
     describeCollections(collections).operations.map((operation) => [
@@ -80,213 +22,24 @@ export function registerCollections(
       operation,
     ]),
   );
-  for (const type of collections.flatMap(withChildren)) {
-    for (const { method, url, scope, handle } of operationsOf(context, type)) {
-      const principals = new WeakMap<FastifyRequest, Principal>();
-      api.route({
-        method,
-        url,
-        config: { operation: described.get(`${method} ${url.replaceAll(/:(\w+)/g, '{$1}')}`) as Described },
-        // Check the token before reading the body.
-        onRequest: async (request) => {
-          principals.set(request, await context.guard(request, scope));
-        },
-        handler: async (request, reply) => {
-          // Check again, because the grant may have been withdrawn while the body arrived.
-          const principal =
-            method === 'GET' ? (principals.get(request) as Principal) : await context.guard(request, scope);
-          if (method !== 'GET') rejectQuery(request.query);
-          const { id = '', parent: parentId } = request.params as { id?: string; parent?: string };
-          return sendResponse(reply, await handle({ request, principal, id, parentId }));
-        },
-      });
-    }
+  for (const { method, url, scope, handle } of operations) {
+    const principals = new WeakMap<FastifyRequest, Principal>();
+    api.route({
+      method,
+      url,
+      config: { operation: described.get(`${method} ${url.replaceAll(/:(\w+)/g, '{$1}')}`) as Described },
+      // Check the token before reading the body.
+      onRequest: async (request) => {
+        principals.set(request, await guard(request, scope));
+      },
+      handler: async (request, reply) => {
+        // Check again, because the grant may have been withdrawn while the body arrived.
+        const principal =
+          method === 'GET' ? (principals.get(request) as Principal) : await guard(request, scope);
+        if (method !== 'GET') rejectQuery(request.query);
+        const { id = '', parent: parentId } = request.params as { id?: string; parent?: string };
+        return sendResponse(reply, await handle({ request, principal, id, parentId }));
+      },
+    });
   }
-}
-
-function operationsOf(context: CollectionsContext, type: ResourceType): Operation[] {
-  const { readScope, writeScope } = type;
-  const list = type.parent === null ? `/${type.name}` : `/${type.parent.name}/:parent/${type.name}`;
-  const one = `${list}/:id`;
-  const reading: Operation[] = [
-    { method: 'GET', url: list, scope: readScope, handle: listHandler(context, type, list) },
-    { method: 'GET', url: one, scope: readScope, handle: readHandler(context, type) },
-    { method: 'POST', url: list, scope: writeScope, handle: createHandler(context, type) },
-  ];
-  if (type.parent !== null) return reading;
-  return [
-    ...reading,
-    { method: 'PUT', url: one, scope: writeScope, handle: replaceHandler(context, type) },
-    { method: 'PATCH', url: one, scope: writeScope, handle: patchHandler(context, type) },
-    { method: 'DELETE', url: one, scope: writeScope, handle: deleteHandler(context, type) },
-    ...type.actions.map(
-      (action): Operation => ({
-        method: 'POST',
-        url: `${one}/${action.name}`,
-        scope: writeScope,
-        handle: actionHandler(context, type, action),
-      }),
-    ),
-  ];
-}
-
-function listHandler({ db }: CollectionsContext, type: ResourceType, path: string): Handler {
-  return async ({ request, principal, parentId }) => {
-    const query = readListQuery(type, request.query);
-    const { cells, count, next } = await listResources(db, type, principal, query, parentId);
-    const links: Record<string, { href: string }> = { self: { href: request.url } };
-    const headers: Record<string, string> = {};
-    if (next !== undefined) {
-      const parameters = new URLSearchParams(request.query as Record<string, string>);
-      parameters.set('after', next);
-      const href = `${path.replace(':parent', parentId ?? '')}?${parameters}`;
-      links.next = { href };
-      // RFC 8288. URLSearchParams percent-encodes the query, so it cannot contain `>`.
-      headers.link = `<${href}>; rel="next"`;
-    }
-    const embedded = await embed(db, principal, cells, query.expand, count, query.limit);
-    const write = resourceWriter(type, principal, cells, query.fields);
-    const items = writeAll(count, (index) => write(index, embedded(index)));
-    return { status: 200, headers, body: `{"items":[${items}],"_links":${JSON.stringify(links)}}` };
-  };
-}
-
-function readHandler({ db }: CollectionsContext, type: ResourceType): Handler {
-  const read = createReader(db, type);
-  return async ({ request, principal, id, parentId }) => {
-    const { fields, expand } = readResourceQuery(type, request.query);
-    const row = await read(principal, id, parentId);
-    if (row === undefined) throw notFound(type);
-    const embedded = (await embed(db, principal, cellsOf(type, row), expand, 1, 1))(0);
-    const validators = validatorsOf(type, row, principal, fields, embedded);
-    const headers = validatorHeaders(validators);
-    if (isNotModified(request.headers, validators)) return { status: 304, headers, body: null };
-    return { status: 200, headers, body: writeResource(type, principal, row, fields, embedded) };
-  };
-}
-
-function createHandler(context: CollectionsContext, type: ResourceType): Handler {
-  const check = bodyCheck(createSchema(type), type.fields);
-  const create = batchCreations(context.db, type, context.onPublished);
-  return async ({ request, principal, parentId }) => {
-    const values = check(request.body);
-    const author = requireUser(principal);
-    if (type.parent !== null && !isId(parentId ?? '')) throw notFound(type.parent);
-    const owner = ownerOf(principal);
-    const keyed = readIdempotencyKey(request.headers['idempotency-key'], owner, request);
-    const bytes = bodyBytes(request) + creationBytes;
-    const response = await inSpan('database transaction', () => {
-      const traceparent = activeTraceparent();
-      const showCreated = (row: OwnedRow) => show(type, row, principal, 201, { location: pathOf(type, row) });
-      const creation = { author, values, parentId: parentId ?? null, traceparent, keyed, show: showCreated };
-      return create(owner, creation, bytes);
-    });
-    return response ?? rejectChild(context.db, type, principal, parentId as string);
-  };
-}
-
-/** Approximate size of the body. A chunked request has no Content-Length. */
-function bodyBytes({ headers, body }: FastifyRequest): number {
-  const length = headers['content-length'];
-  return length === undefined ? JSON.stringify(body).length : Number(length);
-}
-
-/** @throws Problem 404 if the principal cannot read the parent, 403 if it may not add to it */
-async function rejectChild(
-  db: Database,
-  type: ResourceType,
-  principal: Principal,
-  parentId: string,
-): Promise<never> {
-  const parent = type.parent as ResourceType;
-  if ((await findVisible(db, parent, principal, parentId)) === undefined) throw notFound(parent);
-  throw new Problem(403, `Only the owner of the ${parent.item} may add ${type.name} to it.`, {
-    code: 'not-owner',
-  });
-}
-
-function replaceHandler(context: CollectionsContext, type: ResourceType): Handler {
-  const check = bodyCheck(replaceSchema(type), type.fields);
-  return async ({ request, principal, id }) =>
-    change(context, async (tx) => {
-      const row = await lockOwnResource(tx, type, principal, id, request.headers);
-      const updated = await updateResource(tx, type, row, replacedValues(type, row, request.body, check));
-      return show(type, updated.row, principal);
-    });
-}
-
-function patchHandler(context: CollectionsContext, type: ResourceType): Handler {
-  const check = bodyCheck(replaceSchema(type), type.fields);
-  return async ({ request, principal, id }) =>
-    change(context, async (tx) => {
-      const row = await lockOwnResource(tx, type, principal, id, request.headers);
-      const read = isJsonPatch(request) ? patchedValues : mergedValues;
-      const updated = await updateResource(tx, type, row, read(type, row, request.body, check));
-      return show(type, updated.row, principal);
-    });
-}
-
-function deleteHandler(context: CollectionsContext, type: ResourceType): Handler {
-  return async ({ request, principal, id }) =>
-    change(context, async (tx) => {
-      const row = await lockOwnResource(tx, type, principal, id, request.headers);
-      await deleteResource(tx, type, row);
-      return { status: 204, headers: {}, body: null };
-    });
-}
-
-function actionHandler(context: CollectionsContext, type: ResourceType, action: ResourceAction): Handler {
-  const check = bodyCheck(actionSchema(action.input), action.input);
-  return async ({ request, principal, id }) => {
-    // Most actions need no body.
-    const input = check(request.body === undefined ? {} : request.body);
-    return changeIdempotently(context, request, principal, async (tx) => {
-      const row = await lockOwnResource(tx, type, principal, id, request.headers);
-      return show(type, await performAction(tx, type, row, action, input), principal);
-    });
-  };
-}
-
-function isJsonPatch(request: FastifyRequest): boolean {
-  return mediaType(request.headers['content-type']) === jsonPatchType;
-}
-
-/** Runs a change in a transaction, and wakes the fan-out after the commit. */
-async function change(
-  { db, wake }: CollectionsContext,
-  work: (tx: Transaction) => Promise<JsonResponse>,
-): Promise<JsonResponse> {
-  const response = await inSpan('database transaction', () => db.transaction().execute(work));
-  wake();
-  return response;
-}
-
-/** Runs a POST, at most once per idempotency key. */
-function changeIdempotently(
-  context: CollectionsContext,
-  request: FastifyRequest,
-  principal: Principal,
-  work: (tx: Transaction) => Promise<JsonResponse>,
-): Promise<JsonResponse> {
-  const keyed = readIdempotencyKey(request.headers['idempotency-key'], ownerOf(principal), request);
-  return change(context, keyed === undefined ? work : (tx) => runIdempotent(tx, keyed, work));
-}
-
-/** The owner of idempotency keys and of the limits of the batcher. */
-function ownerOf({ accountId, clientId }: Principal): string {
-  return `${accountId ?? '-'} ${clientId}`;
-}
-
-function show(
-  type: ResourceType,
-  row: OwnedRow | Row,
-  principal: Principal,
-  status = 200,
-  headers: Record<string, string> = {},
-): JsonResponse {
-  return {
-    status,
-    headers: { ...validatorHeaders(validatorsOf(type, row, principal)), ...headers },
-    body: writeResource(type, principal, row),
-  };
 }

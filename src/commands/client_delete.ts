@@ -1,7 +1,7 @@
 /** `nuncio client delete`: deletes an app with its grants, tokens and subscriptions. */
 
 import { findClient } from '../clients/client.ts';
-import { isOwnClient } from '../clients/own_clients.ts';
+import { isReservedClient } from '../clients/own_clients.ts';
 import { endClient } from '../grants/grant.ts';
 import { type Command, CommandError } from './command.ts';
 import { withDatabase } from './storage.ts';
@@ -10,7 +10,7 @@ export const clientDelete: Command = {
   positionals: ['ID'],
   async run({ positionals }, { config, print }) {
     const id = positionals[0] as string;
-    if (isOwnClient(id))
+    if (isReservedClient(id))
       throw new CommandError(`client "${id}" is an app of this server and cannot be deleted`);
     await withDatabase(config, async (db) => {
       const client = await findClient(db, id);

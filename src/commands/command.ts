@@ -32,7 +32,18 @@ export interface Command {
   positionals?: readonly string[];
   /** How settings are validated. Default: `command`. */
   mode?: Mode;
-  run: (input: CommandInput, context: CommandContext) => Promise<void>;
+  /** Whether it opens the database. Default: true. */
+  usesDatabase?: boolean;
+  /** Whether it has the option `--init`. Default: if it opens the database and is not a server. */
+  mayCreateDatabase?: boolean;
+  /** @returns the exit code; anything but a number is 0 */
+  run: (input: CommandInput, context: CommandContext) => Promise<unknown>;
+  /** Runs instead if the settings are invalid. Without it, the problems are printed. @returns the exit code */
+  runWithout?: (
+    problems: readonly string[],
+    input: CommandInput,
+    context: Pick<CommandContext, 'print'>,
+  ) => number;
 }
 
 /** Invalid usage. Prints the message and refers to `--help`; exit code 2. */

@@ -1,9 +1,10 @@
 /**
  * The command line: finds the command, parses its options and runs it. Exit codes: 0 success, 1 failure, 2 usage error.
+ * `nuncio doctor` has its own: 0 no problem, 1 warnings, 2 errors.
  */
 
 import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
-import { type Config, loadConfig } from '../config/config.ts';
+import { type Config, ConfigError, loadConfig } from '../config/config.ts';
 import { readEnvironment, unknownSettings } from '../config/environment.ts';
 import { nearestName } from '../config/nearest.ts';
 import { version } from '../version.ts';
@@ -79,10 +80,12 @@ async function run(command: Command, input: CommandInput, shell: Shell): Promise
     const unknown = unknownSettings(environment);
     config = loadConfig(readEnvironment(environment), command.mode ?? 'command', unknown, folder);
     if (input.values.init === true) config = Object.freeze({ ...config, mayCreateDatabase: true });
-    await command.run(input, { config, print, printError });
-    return 0;
+    const code = await command.run(input, { config, print, printError });
+    return typeof code === 'number' ? code : 0;
   } catch (error) {
     if (error instanceof UsageError) throw error;
+    if (error instanceof ConfigError && config === undefined && command.runWithout !== undefined)
+      return command.runWithout(error.problems, input, { print });
     return report(error, shell, config);
   }
 }
@@ -110,9 +113,16 @@ function parserOptions(options: readonly Option[]): ParseArgsOptionsConfig {
 }
 
 /** The options of a command, with that of every command that is not a server: only servers create what is missing unasked. */
-function optionsOf({ mode, options = [] }: Command): readonly Option[] {
+function optionsOf({
+  mode,
+  usesDatabase = true,
+  mayCreateDatabase,
+  options = [],
+}: Command): readonly Option[] {
   const isServer = mode === 'dev' || mode === 'start';
-  return isServer ? options : [...options, ['--init', 'create the database if there is none']];
+  return !(mayCreateDatabase ?? (usesDatabase && !isServer))
+    ? options
+    : [...options, ['--init', 'create the database if there is none']];
 }
 
 /** Reports an unknown command. The first word of a group of commands lists the group. */

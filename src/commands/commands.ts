@@ -67,6 +67,26 @@ const rows: readonly Row[] = [
     async () => (await import('./keys_rotate.ts')).keysRotate,
   ],
   [
+    'doctor connect',
+    'play clients against the server at a URL from outside, and say what is wrong',
+    async () => (await import('./doctor_connect.ts')).doctorConnect,
+  ],
+  [
+    'doctor',
+    'look for what is wrong with the installation, and say what to do',
+    async () => (await import('./doctor.ts')).doctor,
+  ],
+  [
+    'backup',
+    'write a verified backup of the embedded database, also while its server runs',
+    async () => (await import('./backup.ts')).backup,
+  ],
+  [
+    'restore',
+    'restore a backup of the embedded database into an empty data directory',
+    async () => (await import('./restore.ts')).restore,
+  ],
+  [
     'epoch begin',
     'after restoring a snapshot: begin an epoch, so that new deliveries get new ids',
     async () => (await import('./epoch_begin.ts')).epochBegin,
@@ -93,6 +113,16 @@ const rows: readonly Row[] = [
     async () => (await import('./rejected_discard.ts')).rejectedDiscard,
   ],
   ['audit', 'print the audit log', async () => (await import('./audit.ts')).audit],
+  [
+    'connections',
+    'print what happened when apps tried to connect, step by step',
+    async () => (await import('./connections.ts')).connections,
+  ],
+  [
+    'listen',
+    'receive your events on this machine and forward them to a local URL',
+    async () => (await import('./listen.ts')).listen,
+  ],
   [
     'trigger',
     'publish the example event of a kind, to test subscribers',

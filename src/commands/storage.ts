@@ -84,7 +84,7 @@ export async function withDatabase<Result>(
 }
 
 /** Refuses to create the embedded database, and reports a server that uses another one. */
-async function requireEmbedded({ dataDir, baseUrl, mayCreateDatabase }: Config): Promise<void> {
+export async function requireEmbedded({ dataDir, baseUrl, mayCreateDatabase }: Config): Promise<void> {
   if (findServer(dataDir) !== undefined) return;
   const isThere = existsSync(clusterOf(dataDir));
   const isElsewhere = await respondsAt(baseUrl);

@@ -5,7 +5,15 @@ import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
 import { appendEvent } from '../events/event.ts';
-import { type Command, CommandError, type OptionValues, textOption, UsageError } from './command.ts';
+import { assignAll } from './body_assignment.ts';
+import {
+  type Command,
+  CommandError,
+  type OptionValues,
+  textOption,
+  textOptions,
+  UsageError,
+} from './command.ts';
 import { loadCommandPlatform } from './command_platform.ts';
 import { demoUser } from './demo_data.ts';
 import { withDatabase } from './storage.ts';
@@ -17,13 +25,16 @@ export const trigger: Command = {
       `account of the event, by id or e-mail address; default ${demoUser.email}, if it exists`,
     ],
     ['--body JSON', 'body of the event; default the example of the kind'],
+    ['--set PATH=VALUE', 'change a value of the body, such as invoice.amount=100', 'repeatable'],
     ['--json', 'print JSON'],
   ],
   positionals: ['KIND'],
   async run({ values, positionals }, { config, print }) {
     const kind = positionals[0] as string;
     const { eventKinds } = await loadCommandPlatform(config);
-    const body = readBody(values, kind, createCatalogue(eventKinds));
+    const catalogue = createCatalogue(eventKinds);
+    const body = readBody(values, kind, catalogue);
+    const version = catalogue.kinds.get(kind)?.version ?? null;
     const wanted = textOption(values, 'account');
     const id = await withDatabase(config, async (db) => {
       const accountId = await findAccountId(db, wanted ?? demoUser.email);
@@ -32,7 +43,7 @@ export const trigger: Command = {
       }
       if (accountId === undefined) throw new CommandError(`account "${wanted}" not found`);
       // No notification is needed: a running server polls every second.
-      return db.transaction().execute((tx) => appendEvent(tx, { accountId, kind, body }));
+      return db.transaction().execute((tx) => appendEvent(tx, { accountId, kind, version, body }));
     });
     print(values.json === true ? JSON.stringify({ id }) : `published ${kind} as ${id}`);
   },
@@ -44,18 +55,24 @@ function readBody(values: OptionValues, kind: string, catalogue: Catalogue): unk
     const names = [...catalogue.kinds.values()].filter((entry) => !entry.isBuiltIn).map(({ name }) => name);
     throw new UsageError(`KIND is "${kind}": it must be one of ${names.join(', ')}`);
   }
-  const text = textOption(values, 'body');
-  if (text === undefined) return declared.example;
-  let body: unknown;
+  const assignments = textOptions(values, 'set');
+  const given = parseBody(textOption(values, 'body'), declared.example);
+  const body = assignAll(given, assignments, declared);
+  const [error] = catalogue.errorsOf(kind, body, '');
+  if (error !== undefined) {
+    const option = assignments.length === 0 ? '--body' : 'with --set, the body';
+    throw new UsageError(`${option}${error.pointer && ` at ${error.pointer}`} ${error.message}`);
+  }
+  return body;
+}
+
+function parseBody(text: string | undefined, example: unknown): unknown {
+  if (text === undefined) return example;
   try {
-    body = JSON.parse(text);
+    return JSON.parse(text);
   } catch {
     throw new UsageError('--body must be JSON');
   }
-  const [error] = catalogue.errorsOf(kind, body, '');
-  if (error !== undefined)
-    throw new UsageError(`--body${error.pointer && ` at ${error.pointer}`} ${error.message}`);
-  return body;
 }
 
 async function findAccountId(db: Database, text: string): Promise<string | undefined> {

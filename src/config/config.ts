@@ -11,12 +11,14 @@ import { connectionsDefault, connectionsMin } from './connections.ts';
 import { databaseUrlError, withoutPassword } from './database_url.ts';
 import { parseDurationSeconds } from './duration.ts';
 import type { Environment } from './environment.ts';
+import { type MailSettings, readMailSettings } from './mail.ts';
 import { type MetricsSettings, readMetricsSettings } from './metrics.ts';
+import { type ClientCertificateFiles, readClientFiles, readTls, type TlsFiles } from './tls_files.ts';
 
 /** How the process was started: `dev` by `npm start`, `start` in production, `command` by other commands. */
 export type Mode = 'dev' | 'start' | 'command';
 
-export interface Config extends MetricsSettings {
+export interface Config extends MetricsSettings, MailSettings {
   readonly mode: Mode;
   /** The current directory, where relative paths begin. */
   readonly folder: string;
@@ -47,19 +49,13 @@ export interface Config extends MetricsSettings {
   readonly egressProxy: string | null;
   /** Null: the server speaks plain HTTP. */
   readonly tls: TlsFiles | null;
+  /** Null: deliveries cannot authenticate with a certificate. */
+  readonly clientCertificate: ClientCertificateFiles | null;
   /** Absolute path of `nuncio.config.ts`; null for the shipped example. */
   readonly configFile: string | null;
   readonly logLevel: LogLevel;
   /** Whether a missing database is created. The servers do this, other commands only with `--init`. */
   readonly mayCreateDatabase: boolean;
-}
-
-/** Absolute paths of PEM files. */
-export interface TlsFiles {
-  readonly certFile: string;
-  readonly keyFile: string;
-  /** CAs whose client certificates are trusted. */
-  readonly clientCaFile: string | null;
 }
 
 const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
@@ -88,6 +84,7 @@ export class ConfigError extends Error {
 /**
  * @param unknown problems with unknown settings, to be reported together with the others
  * @param folder the current directory
+ * @param needsFile whether the platform comes from a file, which `start` requires
  * @throws ConfigError with all problems
  */
 export function loadConfig(
@@ -95,6 +92,7 @@ export function loadConfig(
   mode: Mode,
   unknown: readonly string[] = [],
   folder = process.cwd(),
+  needsFile = true,
 ): Config {
   const problems: string[] = [...unknown];
   const reportInvalid = (name: keyof Environment, value: string, accepted: string) => {
@@ -139,7 +137,7 @@ export function loadConfig(
     environment.NUNCIO_CONFIG === undefined
       ? findConfigFile(folder)
       : resolve(folder, environment.NUNCIO_CONFIG);
-  if (mode === 'start' && configFile === null) problems.push(missingConfigFile(folder));
+  if (mode === 'start' && configFile === null && needsFile) problems.push(missingConfigFile(folder));
 
   const config: Config = {
     mode,
@@ -166,7 +164,9 @@ export function loadConfig(
     trustProxy: readTrustProxy(environment, reportInvalid),
     egressProxy: readEgressProxy(environment, reportInvalid),
     ...readMetricsSettings(environment, port, problems),
+    ...readMailSettings(environment, baseUrl, problems),
     tls,
+    clientCertificate: readClientFiles(environment, folder, problems),
     configFile,
     logLevel: readLogLevel(environment, reportInvalid),
     mayCreateDatabase: mode !== 'command',
@@ -213,26 +213,6 @@ function readSwitch(
   if (text === '1') return true;
   if (text !== '0') reportInvalid(name, text, '"1" or "0"');
   return false;
-}
-
-function readTls(environment: Environment, folder: string, problems: string[]): TlsFiles | null {
-  const {
-    NUNCIO_TLS_CERT_FILE: cert,
-    NUNCIO_TLS_KEY_FILE: key,
-    NUNCIO_TLS_CLIENT_CA_FILE: clientCa,
-  } = environment;
-  if (cert !== undefined && key !== undefined) {
-    const clientCaFile = clientCa === undefined ? null : resolve(folder, clientCa);
-    return Object.freeze({ certFile: resolve(folder, cert), keyFile: resolve(folder, key), clientCaFile });
-  }
-  const given = Object.entries({ cert, key, clientCa }).some(([, path]) => path !== undefined);
-  if (given && cert === undefined) {
-    problems.push('NUNCIO_TLS_CERT_FILE is not set: it is required with the other TLS settings');
-  }
-  if (given && key === undefined) {
-    problems.push('NUNCIO_TLS_KEY_FILE is not set: it is required with the other TLS settings');
-  }
-  return null;
 }
 
 function readBaseUrl(

@@ -101,6 +101,12 @@ const events = createRoute({
   component: lazyRouteComponent(() => import('./pages/events/page.tsx'), 'EventsPage'),
 });
 
+const notices = createRoute({
+  getParentRoute: () => root,
+  path: '/notices',
+  component: lazyRouteComponent(() => import('./pages/notices/page.tsx'), 'NoticesPage'),
+});
+
 const overview = createRoute({
   getParentRoute: () => root,
   path: '/operator',
@@ -152,6 +158,18 @@ const audit = createRoute({
   component: lazyRouteComponent(() => import('./pages/operator/audit_page.tsx'), 'AuditPage'),
 });
 
+const connections = createRoute({
+  getParentRoute: () => root,
+  path: '/operator/connections',
+  component: lazyRouteComponent(() => import('./pages/operator/connections_page.tsx'), 'ConnectionsPage'),
+});
+
+const doctor = createRoute({
+  getParentRoute: () => root,
+  path: '/operator/doctor',
+  component: lazyRouteComponent(() => import('./pages/operator/doctor_page.tsx'), 'DoctorPage'),
+});
+
 const settings = createRoute({
   getParentRoute: () => root,
   path: '/operator/settings',
@@ -169,6 +187,7 @@ const routeTree = root.addChildren([
   newApp,
   health,
   events,
+  notices,
   overview,
   accounts,
   allApps,
@@ -176,6 +195,8 @@ const routeTree = root.addChildren([
   rejectedEvents,
   rejectedEvent,
   audit,
+  connections,
+  doctor,
   settings,
   app,
 ]);

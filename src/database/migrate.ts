@@ -7,6 +7,7 @@
 
 import { readdir, readFile } from 'node:fs/promises';
 import type pg from 'pg';
+import { beginAttempt, withLockPatience } from './lock_patience.ts';
 import { connectClient, schemaOf } from './schema.ts';
 
 const directory = new URL('../../migrations/', import.meta.url);
@@ -25,11 +26,16 @@ export class SchemaError extends Error {
 
 /**
  * Applies all pending migrations, or none.
+ * @param patienceMs milliseconds to try while others hold locks; default five minutes
  * @returns the names of the applied migrations
  * @throws SchemaError, or PostgreSQL's error with the file name in its message
  */
-export async function migrate(connectionString: string): Promise<string[]> {
+export async function migrate(connectionString: string, patienceMs?: number): Promise<string[]> {
   const schema = schemaOf(connectionString);
+  return withLockPatience(() => migrateDespiteOthers(connectionString, schema), lockedError, patienceMs);
+}
+
+async function migrateDespiteOthers(connectionString: string, schema: string): Promise<string[]> {
   for (let count = 1; ; count += 1) {
     try {
       return await migrateOnce(connectionString, schema);
@@ -44,7 +50,7 @@ export async function migrate(connectionString: string): Promise<string[]> {
 async function migrateOnce(connectionString: string, schema: string): Promise<string[]> {
   const client = await connectClient(connectionString, applicationName);
   try {
-    await client.query('begin');
+    await client.query(beginAttempt);
     await requireUsage(client, schema);
     await prepareSchema(client, schema);
     // One node at a time. Other roles of the database cannot lock the table.
@@ -158,6 +164,14 @@ async function applyAll(client: pg.Client, names: string[]): Promise<string[]> {
     await client.query('insert into migrations (name) values ($1)', [name]);
   }
   return names;
+}
+
+/** For when the patience with other sessions' locks ends. */
+export function lockedError(cause: unknown): SchemaError {
+  return new SchemaError(
+    'the schema cannot be migrated, because other sessions have held locks on its tables for minutes: find them (nuncio doctor, pg_stat_activity), such as a dump or a forgotten transaction, and migrate again',
+    { cause },
+  );
 }
 
 function explained(error: unknown, schema: string): unknown {

@@ -15,6 +15,8 @@ const shareMax = 0.05;
 const largeBytes = 16 * 1024 * 1024;
 /** Milliseconds that a truncation waits for others, who then wait for it; and between two attempts. */
 const truncateLockMs = 50;
+/** Milliseconds for finding out whether the table is empty. All others wait for the second time. */
+const truncateCheckMs = 200;
 const truncatePauseMs = 5_000;
 
 export class QueueVacuum {
@@ -73,11 +75,17 @@ export class QueueVacuum {
       this.#db,
     );
     if (!rows[0]?.is_large) return;
-    await this.#db.transaction().execute(async (tx) => {
-      await sql`select set_config('lock_timeout', ${`${truncateLockMs}ms`}, true)`.execute(tx);
+    const isEmpty = async (tx: Database) =>
+      (await sql`select from ${table} limit 1`.execute(tx)).rows.length === 0;
+    // Each statement must see what has committed before it, whatever the default of the database is.
+    const transaction = this.#db.transaction().setIsolationLevel('read committed');
+    await transaction.execute(async (tx) => {
+      await sql`
+        select set_config('lock_timeout', ${`${truncateLockMs}ms`}, true),
+          set_config('statement_timeout', ${`${truncateCheckMs}ms`}, true)`.execute(tx);
+      if (!(await isEmpty(tx))) return;
       await sql`lock table ${table} in access exclusive mode`.execute(tx);
-      const { rows: left } = await sql`select from ${table} limit 1`.execute(tx);
-      if (left.length === 0) await sql`truncate ${table}`.execute(tx);
+      if (await isEmpty(tx)) await sql`truncate ${table}`.execute(tx);
     });
   }
 }

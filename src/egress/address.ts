@@ -58,9 +58,22 @@ const privateNetworks = [
   ...ranges('fc00::/7'),
 ];
 
+export const privateOrLoopback: readonly Range[] = [...privateNetworks, ...ranges('127.0.0.0/8', '::1/128')];
+
+/**
+ * Addresses within private networks at which clouds keep what identifies a machine: Alibaba Cloud, AWS, Google Cloud and Oracle
+ * Cloud. The link-local ones are in no private network.
+ */
+const metadataAddresses = ranges('100.100.100.200/32', 'fd00:ec2::/32', 'fd20:ce::/32', 'fd00:c1::/32');
+
+/** @param address an IP literal */
+export function isMetadata(address: string): boolean {
+  return ipaddr.isValid(address) && inAny(ipaddr.process(address), metadataAddresses);
+}
+
 /** @param address an IP literal as the system prints it (no brackets) */
 export function isPrivateNetwork(address: string): boolean {
-  if (!ipaddr.isValid(address) || address.includes('%')) return false;
+  if (!ipaddr.isValid(address) || address.includes('%') || isMetadata(address)) return false;
   return inAny(ipaddr.process(address), privateNetworks);
 }
 

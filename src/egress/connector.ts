@@ -28,9 +28,17 @@ export interface ConnectTimings {
   family: 4 | 6;
 }
 
+/** In PEM. */
+export interface ClientCertificate {
+  cert: string;
+  key: string;
+}
+
 export interface ConnectorOptions extends EgressPolicy {
   /** CAs in addition to the system's, in PEM: for tests and private installations. */
   extraCa?: string | string[];
+  /** Presented to servers that ask for one. */
+  clientCertificate?: ClientCertificate;
   /** The egress proxy. Default: connect directly. */
   proxy?: EgressProxy;
 }
@@ -91,7 +99,7 @@ async function open(
   const host = withoutBrackets(hostname);
   const port = Number(portText) || (servername === null ? 80 : 443);
   const startedAt = performance.now();
-  const addresses = await resolveVetted(host, options);
+  const addresses = await resolveVetted(host, options, servername === null);
   const resolvedAt = performance.now();
   await admit?.(addresses);
   const admittedAt = performance.now();
@@ -168,6 +176,7 @@ async function startTls(tcp: Socket, servername: string, options: ConnectorOptio
     ALPNProtocols: ['http/1.1', 'h2'],
     minVersion: 'TLSv1.2',
     rejectUnauthorized: true,
+    ...options.clientCertificate,
     ...(options.extraCa === undefined
       ? {}
       : { ca: [...getCACertificates('default'), options.extraCa].flat() }),

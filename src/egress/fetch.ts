@@ -6,6 +6,7 @@
 
 import type { Agent } from 'undici';
 import { isLoopbackHost } from '../config/config.ts';
+import { allowListOf } from './allow_list.ts';
 import { type ConnectorOptions, createGuardedConnector } from './connector.ts';
 import { EgressError } from './error.ts';
 
@@ -24,49 +25,69 @@ export interface FetchRequest {
   method?: string;
   headers?: NonNullable<RequestInit['headers']>;
   body?: unknown;
+  /** Ends the request before its time. */
+  signal?: AbortSignal;
 }
+
+/** Limits for requests other than those for small documents. */
+export interface FetchLimits {
+  /** Total timeout in milliseconds. */
+  timeoutMs?: number;
+  /** Maximum size of a response body, in bytes. */
+  bytesMax?: number;
+  /** Maximum connections per origin. */
+  connectionsMax?: number;
+}
+
+const methods: ReadonlySet<string> = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
 /** The subset of `fetch` that documents need. Resolves for every status. */
 export type GuardedFetch = (url: string | URL, init?: FetchRequest) => Promise<Response>;
 
-/** The document exceeds the limit. */
-class TooLargeError extends Error {
+/** The response exceeds the limit. */
+export class TooLargeError extends Error {
   override readonly name = 'TooLargeError';
 
-  constructor() {
-    super(`The response is larger than ${fetchBytesMax} bytes.`);
+  constructor(bytesMax: number) {
+    super(`The response is larger than ${bytesMax} bytes.`);
   }
 }
 
 /** @returns the fetch function, and a function that closes its connections */
-export function createGuardedFetch(options: ConnectorOptions): {
+export function createGuardedFetch(
+  options: ConnectorOptions,
+  limits: FetchLimits = {},
+): {
   fetch: GuardedFetch;
   close: () => Promise<void>;
 } {
+  const { timeoutMs = fetchTimeoutMs, bytesMax = fetchBytesMax } = limits;
   let agent: Agent | undefined;
   let isClosed = false;
   return {
     async fetch(url, init = {}) {
-      const target = checkUrl(url, options.allowLoopback);
+      const target = checkUrl(url, options);
       const undici = await import('undici');
       if (isClosed) throw new EgressError('connect_error');
       agent ??= new undici.Agent({
         connect: createGuardedConnector(options),
-        connections: connectionsMax,
+        connections: limits.connectionsMax ?? connectionsMax,
         pipelining: 1,
         keepAliveTimeout: idleMs,
         keepAliveMaxTimeout: idleMs,
         maxHeaderSize: headerBytesMax,
       });
-      const method = init.method ?? 'GET';
+      const { method = 'GET', signal } = init;
+      if (!methods.has(method)) throw new TypeError(`the method ${method} is not supported`);
+      const timeout = AbortSignal.timeout(timeoutMs);
       const response = await undici.request(target, {
         dispatcher: agent,
-        method: method === 'POST' ? 'POST' : 'GET',
+        method: method as 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
         headers: { ...Object.fromEntries(new Headers(init.headers)), 'user-agent': 'Nuncio' },
         body: init.body === undefined || init.body === null ? null : String(init.body),
-        signal: AbortSignal.timeout(fetchTimeoutMs),
+        signal: signal === undefined ? timeout : AbortSignal.any([timeout, signal]),
       });
-      const body = await readBody(response.body);
+      const body = await readBody(response.body, bytesMax);
       return new Response(isBodiless(response.statusCode) ? null : new Uint8Array(body), {
         status: response.statusCode,
         headers: Object.entries(response.headers).flatMap(([name, value]) =>
@@ -82,7 +103,7 @@ export function createGuardedFetch(options: ConnectorOptions): {
 }
 
 /** @throws EgressError unless the URL is https (or http on loopback, in development) with an allowed port */
-function checkUrl(url: string | URL, allowLoopback: boolean): URL {
+function checkUrl(url: string | URL, { allowLoopback, allow = [] }: ConnectorOptions): URL {
   const target = URL.parse(String(url));
   const isAllowed =
     target !== null &&
@@ -91,21 +112,25 @@ function checkUrl(url: string | URL, allowLoopback: boolean): URL {
     target.password === '' &&
     // Low ports belong to other protocols, whose servers might act on the request.
     (target.port === '' || Number(target.port) >= 1_024) &&
-    // Plain http is allowed for loopback only. The connector checks the resolved address again.
+    // Plain http is allowed for loopback and for hosts of the list only. The connector checks the resolved address again.
     (target.protocol === 'https:' ||
-      (target.protocol === 'http:' && allowLoopback && isLoopbackHost(target.hostname)));
+      (target.protocol === 'http:' &&
+        ((allowLoopback && isLoopbackHost(target.hostname)) || allowListOf(allow).hasHost(target.hostname))));
   if (!isAllowed) throw new EgressError('address_refused');
   return target;
 }
 
-async function readBody(body: AsyncIterable<Buffer> & { destroy: () => unknown }): Promise<Buffer> {
+async function readBody(
+  body: AsyncIterable<Buffer> & { destroy: () => unknown },
+  bytesMax: number,
+): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let received = 0;
   for await (const chunk of body) {
     received += chunk.length;
-    if (received > fetchBytesMax) {
+    if (received > bytesMax) {
       body.destroy();
-      throw new TooLargeError();
+      throw new TooLargeError(bytesMax);
     }
     chunks.push(chunk);
   }

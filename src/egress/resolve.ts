@@ -9,6 +9,7 @@
 import { Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { canonicalAddress, classifyAddress, isPrivateNetwork } from './address.ts';
+import { allowListOf } from './allow_list.ts';
 import { EgressError } from './error.ts';
 
 /** Timeout in milliseconds. */
@@ -22,6 +23,8 @@ export interface EgressPolicy {
   allowLoopback: boolean;
   /** A host that the operator named: it may also be in a private network or on this machine. */
   trustedHost?: string;
+  /** Private receivers that the operator listed (allow_list.ts). */
+  allow?: readonly string[];
   /** Replaces the system's name servers. */
   resolveHost?: ResolveHost;
 }
@@ -29,9 +32,15 @@ export interface EgressPolicy {
 /**
  * Resolves a host and checks its addresses.
  * @param hostname a name or an IP literal without brackets
+ * @param isPlain whether the connection has no TLS
  * @throws EgressError `dns_error` or `address_refused`
  */
-export async function resolveVetted(hostname: string, policy: EgressPolicy): Promise<string[]> {
+export async function resolveVetted(
+  hostname: string,
+  policy: EgressPolicy,
+  isPlain = false,
+): Promise<string[]> {
+  if (isPlain && !mayBePlain(hostname, policy)) throw new EgressError('address_refused');
   // Literals are not resolved, but must be checked too.
   const addresses = isIP(hostname) > 0 ? [hostname] : await resolveName(hostname, policy);
   for (const address of addresses) {
@@ -44,8 +53,15 @@ export async function resolveVetted(hostname: string, policy: EgressPolicy): Pro
 export function mayConnect(address: string, policy: EgressPolicy, hostname?: string): boolean {
   const addressClass = classifyAddress(address);
   const isTrusted = policy.trustedHost !== undefined && hostname === policy.trustedHost;
-  if (addressClass === 'loopback') return policy.allowLoopback || isTrusted;
+  if (addressClass === 'loopback' && (policy.allowLoopback || isTrusted)) return true;
+  if (policy.allow !== undefined && allowListOf(policy.allow).mayReach(address, hostname ?? address))
+    return true;
   return addressClass === 'public' || (isTrusted && isPrivateNetwork(address));
+}
+
+/** A deployment that is not in development sends without TLS only to hosts of the list, which may have become shorter. */
+function mayBePlain(hostname: string, { allowLoopback, allow }: EgressPolicy): boolean {
+  return allowLoopback || allow === undefined || allowListOf(allow).hasHost(hostname);
 }
 
 async function resolveName(hostname: string, policy: EgressPolicy): Promise<string[]> {

@@ -28,6 +28,8 @@ export interface PublishedEvent {
   /** Set if the publisher named the account by its external id. */
   externalId?: string;
   kind: string;
+  /** The version of the body: the newest of its kind; null if the kind has none. */
+  version: string | null;
   /** The bytes that subscribers receive. */
   body: Buffer;
   /** Trace context of the publishing request (W3C `traceparent`). Null if tracing is off. */
@@ -160,6 +162,7 @@ export function readEvent(
     accountId: owner.id ?? '',
     ...(owner.externalId === undefined ? {} : { externalId: owner.externalId }),
     kind: declared.name,
+    version: declared.version ?? null,
     body: bytes,
     traceparent,
   };

@@ -8,6 +8,7 @@ import { disabledName, failingName, pingName } from './built_in_names.ts';
 import { defineEventKind, type EventKind } from './kind.ts';
 import { patternsOf } from './kind_pattern.ts';
 import { replaceLengthKeywords } from './string_length.ts';
+import { type DescribedVersion, describeVersions, newestVersion } from './versions.ts';
 
 /** Sent by `POST /subscriptions/<id>/test`. */
 const pingKind = defineEventKind({
@@ -16,6 +17,7 @@ const pingKind = defineEventKind({
   object: null,
   schema: Type.Object({ subscription: Type.String(), at: Type.String() }),
   example: { subscription: '01982f3e-8d2a-7c3b-9f4d-2f6b8f0f5a11', at: '2026-01-01T00:00:00.000Z' },
+  resource: '/subscriptions/{/subscription}',
 });
 
 /** Sent to the owner's other subscriptions when a subscription was disabled. */
@@ -31,6 +33,7 @@ const disabledKind = defineEventKind({
     subscription: { id: '01982f3e-8d2a-7c3b-9f4d-2f6b8f0f5a11', url: 'https://example.com/hooks' },
     reason: 'failing',
   },
+  resource: '/subscriptions/{/subscription/id}',
 });
 
 /** Sent to the owner's other subscriptions before a subscription is disabled: halfway, and one day before. */
@@ -48,11 +51,14 @@ const failingKind = defineEventKind({
     failing_since: '2026-01-01T00:00:00.000Z',
     disables_at: '2026-01-06T00:00:00.000Z',
   },
+  resource: '/subscriptions/{/subscription/id}',
 });
 
 const builtInKinds: readonly EventKind[] = [pingKind, disabledKind, failingKind];
 
-export interface CatalogueEntry extends EventKind {
+export interface CatalogueEntry extends Omit<EventKind, 'versions'> {
+  /** Newest first; none if the kind has no versions. */
+  versions: readonly DescribedVersion[];
   /** The patterns of a subscription that match the kind. */
   patterns: readonly string[];
   /** Whether only the server publishes it. */
@@ -60,6 +66,8 @@ export interface CatalogueEntry extends EventKind {
 }
 
 export interface Catalogue {
+  /** The newest version of any kind, which new subscriptions get; null if no kind has versions. */
+  readonly newestVersion: string | null;
   readonly kinds: ReadonlyMap<string, CatalogueEntry>;
   /** Validates a body against its kind's schema. @param pointer JSON pointer of the body @returns the errors; empty if valid */
   errorsOf(kind: string, body: unknown, pointer: string): ValidationError[];
@@ -78,10 +86,16 @@ export function createCatalogue(declared: readonly EventKind[]): Catalogue {
   for (const kind of [...builtInKinds, ...declared]) {
     if (kinds.has(kind.name)) throw new Error(`the event kind ${kind.name} is declared twice`);
     const isBuiltIn = builtInKinds.includes(kind);
-    kinds.set(kind.name, { ...kind, patterns: patternsOf(kind.name), isBuiltIn });
+    kinds.set(kind.name, {
+      ...kind,
+      versions: describeVersions(kind),
+      patterns: patternsOf(kind.name),
+      isBuiltIn,
+    });
     validators.set(kind.name, ajv.compile(kind.schema));
   }
   return {
+    newestVersion: newestVersion(declared),
     kinds,
     errorsOf(kind, body, pointer) {
       const validate = validators.get(kind) as ValidateFunction;

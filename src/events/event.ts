@@ -15,6 +15,8 @@ export interface NewEvent {
   accountId: string | null;
   /** A declared kind's name, like `article.published`. */
   kind: string;
+  /** The version of the body; null if the kind has none. */
+  version?: string | null;
   /** The body. Subscribers receive it as serialized here. */
   body: unknown;
 }
@@ -29,8 +31,8 @@ export async function appendEvent(tx: Transaction, event: NewEvent, lanes?: stri
   const id = newId();
   await sql`
     with event as (
-      insert into events (id, account_id, kind, body, traceparent)
-      values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)}, ${activeTraceparent()})
+      insert into events (id, account_id, kind, version, body, traceparent)
+      values (${id}, ${event.accountId}, ${event.kind}, ${event.version ?? null}, ${JSON.stringify(event.body)}, ${activeTraceparent()})
       returning day, position
     )
     insert into outbox (day, turn, positions, lanes)
@@ -59,8 +61,8 @@ export async function recordEvent(
 ): Promise<{ id: string; day: string; position: string }> {
   const id = newId();
   const { rows } = await sql<{ day: string; position: string }>`
-    insert into events (id, account_id, kind, body, traceparent)
-    values (${id}, ${event.accountId}, ${event.kind}, ${JSON.stringify(event.body)}, ${activeTraceparent()})
+    insert into events (id, account_id, kind, version, body, traceparent)
+    values (${id}, ${event.accountId}, ${event.kind}, ${event.version ?? null}, ${JSON.stringify(event.body)}, ${activeTraceparent()})
     returning day::text, position`.execute(tx);
   return { id, ...(rows[0] as { day: string; position: string }) };
 }

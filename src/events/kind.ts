@@ -4,6 +4,22 @@
 
 import type { TSchema } from 'typebox';
 
+/** A version that was replaced by a newer one. */
+export interface EarlierVersion {
+  /** JSON Schema of the body in this version. */
+  schema: TSchema;
+  /**
+   * Returns the body of this version, given that of the next newer one. It may change its argument. It must depend on nothing else,
+   * so that every attempt has the same body.
+   */
+  // biome-ignore lint/suspicious/noExplicitAny: the author knows the type by the schema of the next newer version
+  from: (body: any) => unknown;
+  /** The date from which subscriptions should no longer use the version (RFC 9745), such as `2026-10-01`. */
+  deprecation?: string;
+  /** The date from which the version may be gone (RFC 8594). */
+  sunset?: string;
+}
+
 export interface EventKind {
   /** Words separated by dots, like `article.published`. */
   name: string;
@@ -14,6 +30,15 @@ export interface EventKind {
   schema: TSchema;
   /** A body that matches the schema. The reference shows it, and `nuncio trigger` sends it. */
   example: unknown;
+  /**
+   * Link of the resource that the event is about, for subscriptions with `format: "thin"`: a path of this server or an `https`
+   * URL, with JSON pointers of the body in braces, such as `/articles/{/article/id}`. Default: no link.
+   */
+  resource?: string;
+  /** The date of the newest version, which `schema` and `example` describe. Publishers send this version. */
+  version?: string;
+  /** Earlier versions by their dates, for subscriptions that were made when they were the newest. */
+  versions?: Readonly<Record<string, EarlierVersion>>;
 }
 
 /** Declares a kind in `nuncio.config.ts`. */

@@ -99,3 +99,22 @@ export async function countRejected(db: Database): Promise<number> {
   );
   return rows[0]?.count ?? 0;
 }
+
+/**
+ * Moves every event of the inbox to the rejected ones, which an operator can retry. Only while no server runs.
+ * @param reason one sentence
+ * @returns the number of events
+ */
+export async function rejectInbox(tx: Transaction, reason: string): Promise<number> {
+  const { rows } = await sql<{ count: number }>`
+    with waiting as (delete from inbox returning *),
+    added as (
+      insert into rejected_events
+        (id, account, event_id, is_chosen, kind, body, size, reason, errors, published_at)
+      select gen_random_uuid(), account, event_id, is_chosen, kind, body, size, ${reason}, '[]', published_at from waiting
+      returning 1
+    )
+    select count(*)::int as count from added`.execute(tx);
+  await limitRejected(tx);
+  return rows[0]?.count ?? 0;
+}

@@ -212,13 +212,14 @@ export async function insertEvents(
       from known where count = ${accounts.length}::int
     ),
     added as (
-      insert into events (day, position, id, account_id, kind, body, created_at, traceparent)
-      select day, position, id, account_id, kind, body, statement_timestamp(), traceparent
+      insert into events (day, position, id, account_id, kind, version, body, created_at, traceparent)
+      select day, position, id, account_id, kind, version, body, statement_timestamp(), traceparent
       from (
         select place.day, unnest(place.positions) as position,
           unnest(${textArray(events.map(({ id }) => id))}::text[]) as id,
           unnest(${uuidArray(events.map(({ accountId }) => accountId))}::uuid[]) as account_id,
           unnest(${textArray(events.map(({ kind }) => kind))}::text[]) as kind,
+          unnest(${textArray(events.map(({ version }) => version))}::text[]) as version,
           unnest(${textArray(events.map(({ body }) => body))}::text[]) as body,
           unnest(${textArray(events.map(({ traceparent }) => traceparent))}::text[]) as traceparent
         from place

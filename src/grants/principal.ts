@@ -3,21 +3,9 @@
  */
 
 import type { FastifyRequest } from 'fastify';
+import type { Principal } from './checked_principal.ts';
 
-declare const checked: unique symbol;
-
-/** The brand ensures that only the guard can create a principal. */
-export interface Principal {
-  readonly [checked]: true;
-  /** The user; null if the client speaks for itself (client credentials). */
-  readonly accountId: string | null;
-  readonly clientId: string;
-  /** The grant that issued the token; null for client credentials. */
-  readonly grantId: string | null;
-  readonly scopes: ReadonlySet<string>;
-  /** The access token's `jti`. */
-  readonly tokenId: string;
-}
+export type { Principal } from './checked_principal.ts';
 
 /**
  * Checks the request's access token and that it has all the given scopes. Handlers call it again after they have read

@@ -14,14 +14,22 @@ import { readTime } from './time.ts';
 const collectedSizeMax = 10_000;
 
 /** JSON bodies have types, so nothing is converted. */
-const options = { coerceTypes: false, useDefaults: true, strict: false, verbose: true };
-const firstError = withFormats(new Ajv({ ...options, allErrors: false }));
-const everyError = withFormats(new Ajv({ ...options, allErrors: true }));
+const options = { coerceTypes: false, strict: false, verbose: true };
+const filling = validators({ useDefaults: true });
+const checking = validators({ useDefaults: false });
 
-/** Fills in defaults and returns the errors of a value, at most `errorsMax` and one for each place; none if it is valid. */
+function validators(defaults: { useDefaults: boolean }) {
+  return {
+    first: withFormats(new Ajv({ ...options, ...defaults, allErrors: false })),
+    every: withFormats(new Ajv({ ...options, ...defaults, allErrors: true })),
+  };
+}
+
+/** Fills in defaults, unless it was compiled without, and returns the errors of a value, at most `errorsMax` and one for each place; none if it is valid. */
 export type BodySchema = (value: unknown) => ValidationError[];
 
-export function compileBodySchema(schema: TSchema): BodySchema {
+export function compileBodySchema(schema: TSchema, { useDefaults = true } = {}): BodySchema {
+  const { first: firstError, every: everyError } = useDefaults ? filling : checking;
   const find = firstError.compile(schema);
   // Most schemas never see an invalid body.
   let collect: typeof find | undefined;
@@ -61,11 +69,13 @@ function withoutBranches(found: readonly ErrorObject[]): readonly ErrorObject[] 
     (error.instancePath !== union.instancePath || error.keyword === 'required' || namesMember(error));
   const speaksForAll = (union: ErrorObject) =>
     hasWords(union.parentSchema) || !found.some((error) => isBelow(error, union));
-  return found.filter(
+  const kept = found.filter(
     (error) =>
       (error.keyword !== 'anyOf' || speaksForAll(error)) &&
       !unions.some((union) => isIn(error, union) && (speaksForAll(union) || !isBelow(error, union))),
   );
+  // Of unions in unions each may leave the error to the other. An invalid body must never be without one.
+  return kept.length > 0 ? kept : found.slice(-1);
 }
 
 function namesMember({ params }: ErrorObject): boolean {

@@ -182,3 +182,12 @@ export async function sweepIdempotencyKeys(db: Database): Promise<void> {
       select ctid from idempotency_keys where created_at <= ${steadyNow()} - make_interval(hours => ${keptHours})
       limit ${sweepRowsMax} for update skip locked))`.execute(db);
 }
+
+/** Milliseconds between deletions of expired keys. */
+const sweepPauseMs = 600_000;
+
+/** @returns a function that stops the deletions */
+export function startIdempotencySweep(db: Database, onError: (error: unknown) => void): () => void {
+  const timer = setInterval(() => void sweepIdempotencyKeys(db).catch(onError), sweepPauseMs);
+  return () => clearInterval(timer);
+}

@@ -65,20 +65,18 @@ export function countRequests(app: FastifyInstance, registry: Registry, db: Data
 }
 
 /**
- * @param more metrics of other threads, in Prometheus' text format
+ * @param read returns the metrics of all threads, in Prometheus' text format
  * @param checkAccess throws a Problem if the request may not read them
  */
 export function registerMetrics(
   app: FastifyInstance,
-  registry: Registry,
-  more: () => Promise<string>,
+  contentType: string,
+  read: () => Promise<string>,
   checkAccess: (request: FastifyRequest) => void,
 ): void {
   app.get('/metrics', async (request, reply) => {
     checkAccess(request);
     reply.header('cache-control', 'no-store');
-    return reply
-      .type(registry.contentType)
-      .send((await Promise.all([registry.metrics(), more()])).join('\n'));
+    return reply.type(contentType).send(await read());
   });
 }

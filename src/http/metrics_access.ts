@@ -43,7 +43,7 @@ export function metricsAccess({
 }
 
 /** Whether a program on this machine connected to this server, and not to a proxy on this machine. */
-function isDirectAndLocal({ raw }: FastifyRequest, isProxy: (address: string) => boolean): boolean {
+export function isDirectAndLocal({ raw }: FastifyRequest, isProxy: (address: string) => boolean): boolean {
   const { headers, httpVersion, socket } = raw;
   const address = (socket.remoteAddress ?? '').replace(/^::ffff:/, '');
   if (address !== '::1' && !address.startsWith('127.')) return false;

@@ -46,9 +46,10 @@ export function hasWords(schema: unknown): boolean {
   return (schema as Notes | undefined)?.[wordsKey] !== undefined;
 }
 
-/** The code of errors at places with this schema. */
+/** The code of errors at places with this schema. A union without one, such as of a value and null, has that of its first alternative. */
 export function errorCode(schema: unknown): ProblemCode | undefined {
-  return (schema as Notes | undefined)?.[codeKey];
+  const { [codeKey]: code, anyOf = [] } = (schema ?? {}) as Notes & { anyOf?: Notes[] };
+  return code ?? anyOf[0]?.[codeKey];
 }
 
 export const Id = () => Type.String({ format: 'uuid' });

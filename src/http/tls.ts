@@ -6,7 +6,8 @@ import { constants } from 'node:crypto';
 import { readFileSync, unwatchFile, watchFile } from 'node:fs';
 import type { Server, ServerOptions } from 'node:https';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
-import { ConfigError, type TlsFiles } from '../config/config.ts';
+import { ConfigError } from '../config/config.ts';
+import type { TlsFiles } from '../config/tls_files.ts';
 
 /** Interval between checks of the files. */
 const pollMs = 5_000;

@@ -1,5 +1,5 @@
 /**
- * Verifies access tokens of the server's own API: JWTs (RFC 9068) without a query, opaque tokens by one lookup. Verified
+ * Verifies access tokens of the server's own resources: JWTs (RFC 9068) without a query, opaque tokens by one lookup. Verified
  * claims are cached until the token expires.
  */
 
@@ -37,7 +37,6 @@ export interface AccessTokenClaims {
 
 export class AccessTokenVerifier {
   readonly #issuer: string;
-  readonly #audience: string;
   #keys: JWTVerifyGetKey = toKeySet([]);
   readonly #cache = new LRUCache<string, AccessTokenClaims>({ max: cachedMax });
 
@@ -45,17 +44,16 @@ export class AccessTokenVerifier {
   readonly #refreshKeys: () => Promise<void>;
 
   /**
-   * @param baseUrl both the issuer and the audience
+   * @param issuer the base URL
    * @param lookUp finds an opaque token
    * @param refreshKeys reloads the keys; called for a token with an unknown key, which may be new
    */
   constructor(
-    baseUrl: string,
+    issuer: string,
     lookUp: (token: string) => Promise<AccessTokenClaims | undefined>,
     refreshKeys: () => Promise<void>,
   ) {
-    this.#issuer = baseUrl;
-    this.#audience = baseUrl;
+    this.#issuer = issuer;
     this.#lookUp = lookUp;
     this.#refreshKeys = refreshKeys;
   }
@@ -64,12 +62,6 @@ export class AccessTokenVerifier {
   useKeys(publicKeys: readonly JWK[]): void {
     this.#keys = toKeySet(publicKeys);
     this.#cache.clear();
-  }
-
-  /** @returns undefined if the token is not a valid access token of this server for its own API */
-  async verify(token: string): Promise<AccessTokenClaims | undefined> {
-    const claims = await this.verifyForAny(token);
-    return claims?.audience.includes(this.#audience) ? claims : undefined;
   }
 
   /** @returns undefined if the token is not a valid access token of this server, for any audience */

@@ -14,6 +14,8 @@ import type { AppSettings } from '../apps/settings.ts';
 import { AuditLog } from '../audit/audit_log.ts';
 import { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
+import { ConnectionTraces } from '../connections/traces.ts';
+import { deriveKey } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
@@ -25,6 +27,7 @@ import { WithdrawalList } from '../grants/withdrawals.ts';
 import type { RateLimiter } from '../http/rate_limit.ts';
 import { AccessTokenVerifier } from './access_token.ts';
 import { registerAuthorizeForm } from './authorize_form.ts';
+import { reportConnections, watchDiscovery } from './connection_steps.ts';
 import { registerCors } from './cors.ts';
 import { createProofChecker } from './dpop.ts';
 import { createGuard } from './guard.ts';
@@ -36,15 +39,16 @@ import { LogoutNotifier } from './logout/notifier.ts';
 import { mountProvider } from './mount.ts';
 import { openCertificateReader } from './mtls/mtls.ts';
 import { createSubjects, type SubjectOf } from './pairwise.ts';
-import { registerProtectedResource } from './protected_resource.ts';
+import { type ProtectedResource, registerProtectedResource } from './protected_resource.ts';
 import { logProtocol } from './protocol_log.ts';
 import { createProvider } from './provider.ts';
 import type { ProviderPages } from './provider_options.ts';
 import { createMetadataCheck } from './registration/account_app.ts';
 import { createRequestLimit } from './request_limit.ts';
 import type { OAuthSettings } from './settings.ts';
-import { ensureSigningKeys } from './signing_keys.ts';
+import { ensureSigningKeys, type SigningKeys } from './signing_keys.ts';
 import { opaqueTokenLookup } from './storage/access_token.ts';
+import { createTokenExchange, type ExchangeToken } from './token_exchange.ts';
 
 export interface AuthorizationOptions {
   app: FastifyInstance;
@@ -69,7 +73,12 @@ export interface AuthorizationOptions {
 }
 
 export interface Authorization {
+  /** The guard of the resource API. */
   guard: Guard;
+  /** Publishes the metadata of another resource of this server, and returns its guard. */
+  protect: (resource: ProtectedResource) => Guard;
+  /** Makes tokens with which the server calls an API in the name of its caller. */
+  exchangeToken: ExchangeToken;
   subjectOf: SubjectOf;
   clients: ClientCache;
   /** Validates the metadata of apps that accounts create. */
@@ -77,6 +86,8 @@ export interface Authorization {
   /** Returns the current provider; used by the pages. */
   provider: () => Provider;
   loginSessions: LoginSessions;
+  /** Where the pages report steps of connections. */
+  traces: ConnectionTraces;
   submitInteraction: SubmitInteraction;
   /** Flushes the audit log and stops all timers. */
   stop: () => Promise<void>;
@@ -89,16 +100,19 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const clients = new ClientCache(db, notifications);
   const withdrawals = new WithdrawalList(db, notifications);
   const audit = new AuditLog(db, (error, lost) => logger.error({ err: error, lost }, 'audit entries lost'));
+  const traces = openTraces(options);
   const verifier = new AccessTokenVerifier(config.baseUrl, opaqueTokenLookup(db), () => keyring.refresh());
   const readCertificate = openCertificateReader(settings, config);
   const outgoing = createGuardedFetch({ ...options.egress, allowLoopback: config.insecureSubscribers });
   const fetch = limitRequestRate(outgoing.fetch);
   let provider: Provider | undefined;
+  let signingKeys: SigningKeys = { privateKeys: [], publicKeys: [] };
   const keyring = new Keyring({
     db,
     notifications,
     secret,
     onChange: (keys) => {
+      signingKeys = keys;
       verifier.useKeys(keys.publicKeys);
       provider = createProvider({
         ...options,
@@ -110,13 +124,12 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
         wakeLogouts: () => logouts.wake(),
       });
       logProtocol(provider, logger, audit);
+      reportConnections(provider, traces);
     },
     onError: (error) => logger.error({ err: error }, 'cannot load the signing keys'),
   });
   await keyring.start();
-  for (const name of ['withoutPkce', 'implicit', 'password'] as const) {
-    if (settings[name]) logger.warn(`oauth.${name} is on: deprecated by RFC 9700 and removed in OAuth 2.1`);
-  }
+  warnOfDeprecated(options);
   const currentProvider = () => {
     assert(provider !== undefined);
     return provider;
@@ -125,7 +138,6 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const logouts = new LogoutNotifier(db, currentProvider, logger);
   logouts.start();
   registerCors(app);
-  registerProtectedResource(app, config.baseUrl, scopes, options.pages.brandName);
   registerAuthorizeForm(app);
   mountProvider(
     app,
@@ -135,30 +147,56 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     createRequestLimit(options.limiter, options.pages),
     options.pages,
   );
-  const stopHousekeeping = startHousekeeping(db, (error) => {
-    logger.warn({ err: error }, 'housekeeping failed');
-  });
-  const guard = createGuard({
-    baseUrl: config.baseUrl,
-    verifier,
-    withdrawals,
-    proofs: createProofChecker(db, secret, settings.dpopNonce),
-    certificateThumbprint: (request) => readCertificate(request.raw)?.thumbprint ?? null,
-  });
+  const onError = (error: unknown) => logger.warn({ err: error }, 'housekeeping failed');
+  const stopHousekeeping = startHousekeeping(db, onError);
+  const proofs = createProofChecker(db, secret, settings.dpopNonce);
+  const protect = (resource: ProtectedResource) => {
+    registerProtectedResource(app, config.baseUrl, resource, options.pages.brandName);
+    return createGuard({
+      baseUrl: config.baseUrl,
+      resource,
+      verifier,
+      withdrawals,
+      proofs,
+      traces,
+      certificateThumbprint: (request) => readCertificate(request.raw)?.thumbprint ?? null,
+    });
+  };
+  const offered = [...scopes.values()].filter(({ isForUsers }) => isForUsers).map(({ name }) => name);
   return {
-    guard,
+    guard: protect({ path: '', scopes: offered, asksForScopes: false }),
+    protect,
+    exchangeToken: createTokenExchange(config.baseUrl, settings, () => signingKeys),
     subjectOf: createSubjects(secret, clients, currentProvider),
     clients,
     checkMetadata: createMetadataCheck(currentProvider, scopes),
     provider: currentProvider,
     loginSessions: createLoginSessions(config.baseUrl, currentProvider),
+    traces,
     submitInteraction: createInteractionSubmitter(config.baseUrl, currentProvider),
     async stop() {
       keyring.stop();
       await stopHousekeeping();
       await logouts.stop();
+      await traces.stop();
       await audit.stop();
       await outgoing.close();
     },
   };
+}
+
+function openTraces({ app, db, secret, logger }: AuthorizationOptions): ConnectionTraces {
+  const traces = new ConnectionTraces({
+    db,
+    key: deriveKey(secret, 'connections'),
+    onError: (error, lost) => logger.warn({ err: error, lost }, 'steps of connections lost'),
+  });
+  watchDiscovery(app, traces);
+  return traces;
+}
+
+function warnOfDeprecated({ settings, logger }: AuthorizationOptions): void {
+  for (const name of ['withoutPkce', 'implicit', 'password'] as const) {
+    if (settings[name]) logger.warn(`oauth.${name} is on: deprecated by RFC 9700 and removed in OAuth 2.1`);
+  }
 }

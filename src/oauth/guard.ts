@@ -1,9 +1,10 @@
 /**
- * The guard of the server's own API (RFC 6750, RFC 8705 section 3, RFC 9449 section 7, RFC 9728 section 5.1). It checks
+ * The guard of a protected resource of this server (RFC 6750, RFC 8705 section 3, RFC 9449 section 7, RFC 9728 section 5.1). It checks
  * signature, audience, expiry, withdrawal, proof of possession and scope. A bearer token needs no query.
  */
 
 import type { FastifyRequest } from 'fastify';
+import type { ConnectionTraces } from '../connections/traces.ts';
 import type { Guard, Principal } from '../grants/principal.ts';
 import type { WithdrawalList } from '../grants/withdrawals.ts';
 import { Problem } from '../http/problem.ts';
@@ -12,6 +13,8 @@ import { hasTokenInQuery } from '../shared/access_token.ts';
 import { proofAlgorithms } from '../shared/dpop_proof.ts';
 import type { AccessTokenClaims, AccessTokenVerifier } from './access_token.ts';
 import type { ProofChecker, ProofError } from './dpop.ts';
+import { reportCall, reportRefusedCall } from './first_call.ts';
+import { type ProtectedResource, resourceMetadataUrl, resourceUrl } from './protected_resource.ts';
 
 /** RFC 6750 section 3.1, RFC 9449 section 7.1. */
 type TokenError = 'invalid_request' | 'invalid_token' | 'insufficient_scope' | ProofError;
@@ -26,9 +29,13 @@ const statusOf: Readonly<Record<TokenError, number>> = {
 
 export interface GuardOptions {
   baseUrl: string;
+  /** What the guard protects. Tokens for another resource are invalid (RFC 8707 section 2). */
+  resource: ProtectedResource;
   verifier: AccessTokenVerifier;
   withdrawals: WithdrawalList;
   proofs: ProofChecker;
+  /** Told of the first call of each connection. */
+  traces: ConnectionTraces;
   /** Thumbprint of the client certificate of the connection, or of the one that a trusted proxy forwards. */
   certificateThumbprint: (request: FastifyRequest) => string | null;
 }
@@ -41,15 +48,22 @@ type Reject = (scheme: Scheme, error: TokenError, detail: string, scope?: string
 /** @returns the guard: it authenticates a request, checks its scopes, and throws a Problem if it rejects the request */
 export function createGuard(options: GuardOptions): Guard {
   const { verifier, withdrawals } = options;
-  const metadata = `resource_metadata="${options.baseUrl}/.well-known/oauth-protected-resource"`;
-  const reject = createReject(metadata, options.proofs);
+  const audience = resourceUrl(options.baseUrl, options.resource);
+  const challenge = challengeOf(options);
+  const reject = createReject(challenge, options.proofs);
   /** Claims of requests that passed all checks. One request may call the guard several times. */
-  const verifiedRequests = new WeakMap<FastifyRequest, AccessTokenClaims>();
+  const verifiedRequests = new WeakMap<FastifyRequest, { scheme: Scheme; claims: AccessTokenClaims }>();
 
-  return async function guard(request, ...scopes) {
-    const [scheme, token] = readToken(request, metadata, reject);
+  async function check(
+    request: FastifyRequest,
+    scopes: readonly string[],
+    presented: { claims?: AccessTokenClaims | undefined },
+  ): Promise<AccessTokenClaims> {
     const verified = verifiedRequests.get(request);
-    const claims = verified ?? (await verifier.verify(token));
+    const [scheme, token] =
+      verified === undefined ? readToken(request, challenge, reject) : [verified.scheme, ''];
+    presented.claims = verified?.claims ?? (await verifier.verifyForAny(token));
+    const claims = presented.claims?.audience.includes(audience) ? presented.claims : undefined;
     if (claims === undefined || claims.expiresAt * 1_000 <= Date.now())
       throw reject(scheme, 'invalid_token', 'The access token is invalid or has expired.');
     await requireFresh(withdrawals);
@@ -57,26 +71,54 @@ export function createGuard(options: GuardOptions): Guard {
     if (verified === undefined) {
       // Once per request, because a DPoP proof can be used only once.
       await requirePossession({ request, scheme, token, claims }, options, reject);
-      verifiedRequests.set(request, claims);
+      verifiedRequests.set(request, { scheme, claims });
     }
     const missing = scopes.filter((scope) => !claims.scopes.has(scope));
     if (missing.length > 0) {
       const detail = `The access token lacks the scope ${missing.join(' ')}.`;
       throw reject(scheme, 'insufficient_scope', detail, scopes.join(' '));
     }
-    // `Principal` is branded: only this check makes one.
-    return claims as unknown as Principal;
+    return claims;
+  }
+
+  return async function guard(request, ...scopes) {
+    const presented: { claims?: AccessTokenClaims | undefined } = {};
+    try {
+      const claims = await check(request, scopes, presented);
+      reportCall(options.traces, request, claims, audience);
+      // `Principal` is branded: only this check makes one.
+      return claims as unknown as Principal;
+    } catch (error) {
+      reportRefusedCall(options.traces, request, presented.claims, audience, error);
+      throw error;
+    }
   };
 }
 
-function createReject(metadata: string, proofs: ProofChecker): Reject {
+/** The parameters of `WWW-Authenticate` that tell a client how to get a token. */
+interface Challenge {
+  metadata: string;
+  /** Empty, or the scopes to ask for. */
+  scope: readonly string[];
+}
+
+function challengeOf({ baseUrl, resource }: GuardOptions): Challenge {
+  const { asksForScopes, scopes } = resource;
+  return {
+    metadata: `resource_metadata="${resourceMetadataUrl(baseUrl, resource)}"`,
+    scope: asksForScopes && scopes.length > 0 ? [`scope="${scopes.join(' ')}"`] : [],
+  };
+}
+
+function createReject(challenge: Challenge, proofs: ProofChecker): Reject {
   return (scheme, error, detail, scope) => {
+    const offered = statusOf[error] === 401 ? challenge.scope : [];
     const parameters = [
       `error="${error}"`,
       `error_description="${detail}"`,
-      ...(scope === undefined ? [] : [`scope="${scope}"`]),
+      ...(scope === undefined ? offered : [`scope="${scope}"`]),
       ...(scheme === 'DPoP' ? [`algs="${proofAlgorithms.join(' ')}"`] : []),
-      metadata,
+      challenge.metadata,
     ];
     const nonce = error === 'use_dpop_nonce' ? proofs.nonce() : null;
     return new Problem(statusOf[error], detail, {
@@ -89,7 +131,11 @@ function createReject(metadata: string, proofs: ProofChecker): Reject {
   };
 }
 
-function readToken(request: FastifyRequest, metadata: string, reject: Reject): [Scheme, string] {
+function readToken(
+  request: FastifyRequest,
+  { metadata, scope }: Challenge,
+  reject: Reject,
+): [Scheme, string] {
   const { authorization } = request.headers;
   if (hasTokenInQuery(request.url)) {
     throw reject('Bearer', 'invalid_request', 'Send the access token in the Authorization header only.');
@@ -98,7 +144,7 @@ function readToken(request: FastifyRequest, metadata: string, reject: Reject): [
     // RFC 6750 section 3.1: a request without a token gets no error code.
     throw new Problem(401, 'This request requires an access token.', {
       code: 'no-token',
-      headers: { 'www-authenticate': `Bearer ${metadata}` },
+      headers: { 'www-authenticate': `Bearer ${[...scope, metadata].join(', ')}` },
     });
   }
   // RFC 9110 section 11.1: the scheme is case-insensitive.

@@ -39,6 +39,9 @@ const expiredRows: readonly [table: string, expiresAt: string, kept?: string][] 
   ['registration_windows', 'ends_at'],
   ['initial_access_tokens', "case when uses_left = 0 then '-infinity' else expires_at end"],
   ['logout_notices', 'created_at', '30 days'],
+  ['mails', 'created_at', '30 days'],
+  ['notices', 'at', '30 days'],
+  ['connections', 'started_at', '7 days'],
   ['audit_entries', 'at', '90 days'],
 ];
 

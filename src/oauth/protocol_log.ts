@@ -7,6 +7,7 @@ import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
 import type { Logger } from 'pino';
 import type { AuditLog } from '../audit/audit_log.ts';
 import { consoleClientId } from '../clients/own_clients.ts';
+import { explainRefusal, type ProviderError } from './explanation.ts';
 
 /** Events of oidc-provider that report a rejected request. */
 const refusals = [
@@ -29,12 +30,6 @@ const refusals = [
   'discovery.error',
 ] as const;
 
-interface ProviderError extends Error {
-  error?: string;
-  error_description?: string;
-  error_detail?: string;
-}
-
 /** Subscribes to oidc-provider's events. */
 export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog): void {
   // oidc-provider's types list each event separately, so a loop over names does not match them.
@@ -52,6 +47,7 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
           error: error.error ?? error.name,
           description: error.error_description,
           reason: error.error_detail ?? (error.cause as Error | undefined)?.message,
+          explanation: explainRefusal(ctx, error).explanation,
         },
         'protocol request rejected',
       );

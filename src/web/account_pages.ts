@@ -15,15 +15,19 @@ import type { Database } from '../database/database.ts';
 import { withdrawGrantsOfClient } from '../grants/grant.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { readCookie } from '../http/cookie.ts';
+import { type Html, html } from '../http/html.ts';
 import { isStorable } from '../http/json.ts';
+import type { Mailing } from '../notices/mailing.ts';
 import { type ConnectedApp, findWithdrawnApp, listConnectedApps } from '../oauth/connected_apps.ts';
 import type { LoginSessions } from '../oauth/login_session.ts';
 import { type EventRules, mayReceiveEvents } from '../webhooks/subscriptions/app_subscriptions.ts';
+import { agentSubscriptionsContents, registerAgentSubscriptions } from './agent_subscription_pages.ts';
 import { describeScope, eventsDescription } from './consent_page.ts';
+import { failedConnections } from './failed_connections.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
 import type { HandedOverLogin } from './handed_over_login.ts';
-import { type Html, html } from './html.ts';
 import { logoImage } from './logos.ts';
+import { noticesContent, registerAccountNotices } from './notice_pages.ts';
 import { sendPage } from './page.ts';
 import { type SignInFailure, signInFailure, signInFields, signInMessage } from './sign_in_form.ts';
 import { connectionsContent, registerAccountUpstream } from './upstream/connections.ts';
@@ -42,6 +46,7 @@ export interface AccountPagesOptions {
   handedOver: HandedOverLogin | null;
   /** Null if no upstream providers are configured. */
   upstream: FinishOptions | null;
+  mailing: Mailing;
 }
 
 /** A cookie that only the account page uses. */
@@ -59,7 +64,7 @@ function pageCookie(baseUrl: string, name: string, attributes: string): PageCook
 }
 
 export function registerAccountPages(app: FastifyInstance, options: AccountPagesOptions): void {
-  const { db, scopes, formTokens, loginSessions, handedOver, upstream } = options;
+  const { db, scopes, formTokens, loginSessions, handedOver, upstream, eventRules } = options;
   // Binds the sign-in form to a browser that has no session yet.
   const formCookie = pageCookie(options.baseUrl, 'form', 'SameSite=Strict');
   // The session of a link from the application (account_link.ts). Lax: the browser comes from another site.
@@ -74,16 +79,16 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
         : handedOver.begin(request, reply, accountPageLogin);
     }
     const { account, secret, returnTo, isLink } = session;
-    const apps = await listConnectedApps(db, account.id);
     const token = formTokens.make(accountContext(secret));
-    const { withdrawn } = request.query as Record<string, unknown>;
+    const { withdrawn, notices: saved } = request.query as Record<string, unknown>;
     const ended = isText(withdrawn) ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
     // The session of a link is limited to this page: it must not connect a way to sign in.
     const connections = !isLink && (await connectionsContent(upstream, account.id, token));
-    const { eventRules } = options;
-    const shown = { account, apps, ended, token, scopes, eventRules, returnTo, isLink, connections };
-    const content = accountContent(shown);
-    return sendPage(reply, 200, 'Your account', content);
+    const notices =
+      options.mailing.sendsMail && (await noticesContent(db, account, token, saved === 'saved'));
+    const apps = await readApps(options, account, token);
+    const own = { account, ...apps, ended, token, returnTo, isLink, connections, notices };
+    return sendPage(reply, 200, 'Your account', accountContent({ ...own, scopes, eventRules }));
   });
 
   if (handedOver === null) registerSignIn(app, options, formCookie);
@@ -93,6 +98,8 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     return session?.isLink === false ? session : undefined;
   });
 
+  registerAccountNotices(app, options, accountContext, findSession);
+  registerAgentSubscriptions(app, { db, formTokens, contextOf: accountContext, findSession });
   registerLink(app, db, linkCookie);
 
   app.post('/account/leave', async (request, reply) => {
@@ -146,6 +153,15 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const account = accountId === null ? undefined : await findAccount(db, accountId);
     return account && { account, secret, returnTo: null, isLink: false };
   }
+}
+
+/** What the page says of apps: the connected ones, what their agents are told of, and those that could not connect. */
+async function readApps({ db, eventRules }: AccountPagesOptions, { id }: Account, token: string) {
+  return {
+    apps: await listConnectedApps(db, id),
+    ofAgents: await agentSubscriptionsContents(db, id, eventRules.kinds, token),
+    failed: await failedConnections(db, id),
+  };
 }
 
 /** Opening the account page with a link from the application. */
@@ -281,6 +297,8 @@ ${signInFields(email, message)}
 interface AccountContent {
   account: Account;
   apps: ConnectedApp[];
+  /** What agents are told of, by client. */
+  ofAgents: ReadonlyMap<string, Html>;
   /** The name of an app that was just disconnected. */
   ended: string | undefined;
   token: string;
@@ -290,6 +308,10 @@ interface AccountContent {
   isLink: boolean;
   /** The providers that sign in to the account. */
   connections: Html | false;
+  /** Apps that could not finish connecting. */
+  failed: Html | false;
+  /** The mails that the account gets. */
+  notices: Html | false;
 }
 
 function usedLinkContent(): Html {
@@ -325,7 +347,9 @@ ${
     ? html`<p class="soft">No apps are connected to your account.</p>`
     : html`<ul class="apps">${apps.map((app) => appContent(app, shown))}</ul>`
 }
+${shown.failed}
 ${shown.connections}
+${shown.notices}
 ${wayOut(shown)}`;
 }
 
@@ -344,7 +368,7 @@ function wayOut({ returnTo, isLink, token }: AccountContent): Html {
 }
 
 /** Disconnecting takes two steps, because the app's subscriptions end with it. */
-function appContent(app: ConnectedApp, { token, scopes, eventRules }: AccountContent): Html {
+function appContent(app: ConnectedApp, { ofAgents, token, scopes, eventRules }: AccountContent): Html {
   const client = { id: app.clientId, maySubscribe: app.maySubscribe };
   return html`<li>
 <div class="app-name">${logoImage(app.logo)}<strong>${app.name}</strong></div>
@@ -352,6 +376,7 @@ function appContent(app: ConnectedApp, { token, scopes, eventRules }: AccountCon
 <p class="small">This app can:</p>
 <ul class="may small">${app.scopes.map((name) => html`<li>${describeScope(name, scopes).description}</li>`)}
 ${mayReceiveEvents(eventRules, client, app.scopes) && html`<li>${eventsDescription}</li>`}</ul>
+${ofAgents.get(app.clientId) ?? false}
 <details>
 <summary class="small" aria-label="Disconnect ${app.name}">Disconnect</summary>
 <p class="small">The app loses access at once and receives no more events. It keeps what it has already received.</p>

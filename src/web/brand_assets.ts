@@ -4,9 +4,9 @@
  */
 
 import type { FastifyInstance, FastifyReply } from 'fastify';
+import { type Html, html } from '../http/html.ts';
 import type { Brand } from './brand.ts';
 import { brandStylesheet, consoleStylesheet, inkOn, themeColors } from './brand_colors.ts';
-import { type Html, html } from './html.ts';
 
 /** Seconds that browsers cache an asset. */
 export const assetSeconds = 3_600;

@@ -3,6 +3,11 @@
  * becomes darker in the light theme and lighter in the dark theme (WCAG 2.2 section 1.4.3).
  */
 
+import type { MailBrand } from '../mail/render.ts';
+import type { Brand } from './brand.ts';
+
+/** As in pages.css. */
+const defaultColor = '#3949c6';
 const contrastMin = 4.5;
 /** For parts that are not text (WCAG 2.2 section 1.4.11). */
 const shapeContrastMin = 3;
@@ -83,6 +88,16 @@ export function themeColors(color: string): { light: string; dark: string } {
     light: readable(color, pageLooks.light.grounds, pageLooks.light.towards),
     dark: readable(color, pageLooks.dark.grounds, pageLooks.dark.towards),
   };
+}
+
+/** The brand in mails, which have a light ground in every mail program. */
+export function mailBrand({
+  name,
+  color,
+  supportUrl,
+}: Pick<Brand, 'name' | 'color' | 'supportUrl'>): MailBrand {
+  const accent = readable(color ?? defaultColor, pageLooks.light.grounds, pageLooks.light.towards);
+  return { name, accent, onAccent: textOn(accent, pageLooks.light.on), supportUrl };
 }
 
 /** Black or white, whichever has more contrast with the color. */

@@ -4,9 +4,10 @@ import { hash } from 'node:crypto';
 import { type Client, logoPath } from '../clients/client.ts';
 import { isLoopbackHost } from '../config/config.ts';
 import { openidScopes, type Scope, type ScopeCatalogue } from '../grants/scopes.ts';
+import { type Html, html } from '../http/html.ts';
+import { mcpPath } from '../oauth/protected_resource.ts';
 import type { OAuthSettings } from '../oauth/settings.ts';
 import { formTokenField } from './form_token.ts';
-import { type Html, html } from './html.ts';
 import { logoImage } from './logos.ts';
 
 export interface ConsentContent {
@@ -45,6 +46,7 @@ ${describeOrigin(client)}
 ${scopes.map((scope) => html`<li>${scope.description} <code class="soft">${scope.name}</code></li>`)}
 ${receivesEvents && html`<li>${eventsDescription}</li>`}
 </ul>
+${describePower(scopes)}
 ${describeApis(apis)}
 ${
   destination?.isLocal &&
@@ -74,16 +76,20 @@ export function descriptionDigest(client: Client | undefined): string {
   return hash('sha256', JSON.stringify([name, state, redirectUris, metadata, logo]), 'base64url');
 }
 
-/** The APIs of a request: those in `resource` (RFC 8707), or this server's. Empty if the operator declares no other API. */
+/**
+ * The APIs of a request: those in `resource` (RFC 8707), or this server's. Empty for this server's API if the operator declares no
+ * other.
+ */
 export function requestedApis(
   resource: unknown,
   declared: OAuthSettings['resources'],
   baseUrl: string,
 ): Api[] {
-  if (declared.length === 0) return [];
-  return [resource ?? baseUrl].flat().map((each) => {
-    const url = String(each);
+  const asked = [resource ?? baseUrl].flat().map(String);
+  if (declared.length === 0 && asked.every((url) => url === baseUrl)) return [];
+  return asked.map((url) => {
     if (url === baseUrl) return { name: 'This server', url };
+    if (url === baseUrl + mcpPath) return { name: 'This server’s tools for AI agents', url };
     const known = declared.find((entry) => typeof entry === 'object' && entry.url === url);
     return { name: (typeof known === 'object' && known.name) || null, url };
   });
@@ -95,6 +101,18 @@ function describeApis(apis: Api[]): Html | null {
 <ul class="scopes apis">
 ${apis.map(({ name, url }) => html`<li>${name !== null && html`<strong>${name}</strong> `}<code class="soft">${url}</code></li>`)}
 </ul>`;
+}
+
+/** Permissions that no ordinary app has, because they reach other apps and the people who use them. */
+function describePower(scopes: readonly Scope[]): Html | null {
+  const management = scopes.filter(({ isManagement }) => isManagement === true);
+  if (management.length === 0) return null;
+  const isReading = management.every(({ name }) => name.startsWith('read:'));
+  return html`<p class="notice"><strong>This is more than most apps ask for.</strong> ${
+    isReading
+      ? 'This app could see what you see in the console, such as the apps that you develop and their settings.'
+      : 'This app could do what you can do in the console, such as delete the apps that you develop, or change where they send their users and events.'
+  } Allow it only if you trust those who control it.</p>`;
 }
 
 /** The app's policy and terms (RFC 7591 section 2). */

@@ -7,10 +7,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { html } from '../http/html.ts';
 import { Problem } from '../http/problem.ts';
 import type { Brand } from './brand.ts';
 import { brandHead } from './brand_assets.ts';
-import { html } from './html.ts';
 import { sendPage } from './page.ts';
 
 /** Beside `src` in a checkout, and beside `dist` in the package. */

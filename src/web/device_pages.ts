@@ -1,7 +1,7 @@
 /** The device pages (RFC 8628 section 3.3): enter the code, then confirm the app. Login and consent follow. */
 
+import { html } from '../http/html.ts';
 import type { Brand } from './brand.ts';
-import { html } from './html.ts';
 import { renderPage } from './page.ts';
 
 export interface DevicePage {

@@ -3,10 +3,10 @@
  * wrong, and the operator which request failed.
  */
 
+import { type Html, html } from '../http/html.ts';
 import type { Problem } from '../http/problem.ts';
 import type { PageError } from '../oauth/provider_options.ts';
 import type { Brand } from './brand.ts';
-import { type Html, html } from './html.ts';
 import { renderPage } from './page.ts';
 
 /** What each error means to a user. */

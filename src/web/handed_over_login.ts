@@ -17,8 +17,8 @@ import {
 import type { AccountSettings } from '../accounts/settings.ts';
 import type { Database } from '../database/database.ts';
 import { readCookie } from '../http/cookie.ts';
+import { html } from '../http/html.ts';
 import { countAddress, type RateLimiter } from '../http/rate_limit.ts';
-import { html } from './html.ts';
 import { sendPage } from './page.ts';
 
 export interface HandedOverLogin {

@@ -12,8 +12,11 @@ import type { NewLoginRequest } from '../accounts/login_request.ts';
 import { signIn } from '../accounts/sign_in.ts';
 import { findClient } from '../clients/client.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
+import { type Observation, stepKey } from '../connections/step.ts';
+import type { ConnectionTraces } from '../connections/traces.ts';
 import type { Database } from '../database/database.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
+import { type Html, html } from '../http/html.ts';
 import { passwordAcr } from '../oauth/authentication_context.ts';
 import type { SubmittedConsent } from '../oauth/grant_policy.ts';
 import type { SubmitInteraction } from '../oauth/interaction_binding.ts';
@@ -25,7 +28,6 @@ import { consentForm, describeScope, descriptionDigest, requestedApis } from './
 import { renderExpiredPage } from './error_page.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
 import type { HandedOverLogin } from './handed_over_login.ts';
-import { type Html, html } from './html.ts';
 import { pageHeaders, sendPage } from './page.ts';
 import { type SignInFailure, signInFailure, signInFields, signInMessage } from './sign_in_form.ts';
 import { type FinishOptions, registerFinish } from './upstream/finish_login.ts';
@@ -39,6 +41,7 @@ export interface InteractionPagesOptions {
   formTokens: FormTokens;
   knownDevices: KnownDevices;
   submitInteraction: SubmitInteraction;
+  traces: ConnectionTraces;
   baseUrl: string;
   eventRules: EventRules;
   /** Other APIs that the operator declared. */
@@ -244,6 +247,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       return finish(request, reply, { login, consent: undefined });
     }
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
+    options.traces.add(refusedSignIn(request, interaction, result.outcome));
     return showLogin(interaction, reply, signInFailure(result, email, reply));
   }
 
@@ -251,6 +255,26 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     const returnTo = await submitInteraction(request, reply, result);
     return reply.header('cache-control', 'no-store').redirect(returnTo, 303);
   }
+}
+
+/** The step of a connection for a rejected sign-in. It does not say whose. */
+function refusedSignIn(request: FastifyRequest, { cid, params }: Interaction, outcome: string): Observation {
+  const remedy =
+    outcome === 'throttled'
+      ? 'Too many attempts were made. Wait, and try again.'
+      : 'The email address or the password is wrong. The user can try again.';
+  return {
+    name: 'sign-in',
+    outcome: 'refused',
+    error: `sign-in-${outcome}`,
+    explanation: remedy,
+    requestId: request.id,
+    clientId: String(params.client_id),
+    isKnown: true,
+    address: request.ip,
+    keys: [stepKey('interaction', cid)],
+    belongsTo: 'existing',
+  };
 }
 
 /** What the application receives; `prompt` is null if the app sent none. */

@@ -3,11 +3,11 @@
  * section 4.11.2). The page shows the host of the destination. Works without JavaScript.
  */
 
+import { type Html, html } from '../http/html.ts';
 import type { LeavePage } from '../oauth/provider_options.ts';
 import type { Brand } from './brand.ts';
 import { describeRedirect } from './consent_page.ts';
 import { reference, sentence } from './error_page.ts';
-import { type Html, html } from './html.ts';
 import { renderPage } from './page.ts';
 
 /** Errors of `prompt=none` (OpenID Connect Core section 3.1.2.6). */

@@ -7,8 +7,8 @@ import type { FastifyInstance } from 'fastify';
 import { findLogo } from '../apps/logo.ts';
 import type { Database } from '../database/database.ts';
 import { isNotModified } from '../http/conditional.ts';
+import { type Html, html } from '../http/html.ts';
 import { Problem } from '../http/problem.ts';
-import { type Html, html } from './html.ts';
 
 const headers: Readonly<Record<string, string>> = {
   'content-security-policy': "default-src 'none'; sandbox",

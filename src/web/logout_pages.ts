@@ -1,7 +1,7 @@
 /** Sign-out (OpenID Connect RP-Initiated Logout). It always asks for confirmation. */
 
+import { html } from '../http/html.ts';
 import type { Brand } from './brand.ts';
-import { html } from './html.ts';
 import { renderPage } from './page.ts';
 
 export function renderLogout(brand: Brand, action: string, xsrf: string): string {

@@ -24,7 +24,7 @@ export async function ensureOwnClients(
     if (rows.length > 0) await endClient(db, id);
     await sql`
       insert into clients as c (id, origin, name, redirect_uris, grant_types, scopes, auth_method)
-      values (${id}, 'operator', ${name}, ${[redirectUri]}::text[], ${grantTypes}::text[], ${own}::text[], 'none')
+      values (${id}, 'operator', ${name}, ${redirectUri === null ? [] : [redirectUri]}::text[], ${grantTypes}::text[], ${own}::text[], 'none')
       on conflict (id) do update set
         redirect_uris = excluded.redirect_uris, grant_types = excluded.grant_types, scopes = excluded.scopes,
         require_pkce = true, may_subscribe = false, metadata = '{}', updated_at = now()

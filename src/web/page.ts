@@ -2,9 +2,9 @@
 
 import { readFileSync } from 'node:fs';
 import type { FastifyInstance, FastifyReply } from 'fastify';
+import { type Html, html } from '../http/html.ts';
 import type { Brand } from './brand.ts';
 import { assetSeconds, brandHead, registerBrandAssets } from './brand_assets.ts';
-import { type Html, html } from './html.ts';
 
 declare module 'fastify' {
   interface FastifyInstance {

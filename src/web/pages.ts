@@ -14,6 +14,8 @@ import { createFormTokens } from './form_token.ts';
 import { createHandedOverLogin } from './handed_over_login.ts';
 import { type InteractionPagesOptions, registerInteractionPages } from './interaction_pages.ts';
 import { registerLogos } from './logos.ts';
+import { registerMailBox } from './mail_box_pages.ts';
+import { registerUnsubscribe } from './notice_pages.ts';
 import { pageHeaders, registerStylesheet } from './page.ts';
 import { registerStartPage, type StartPageOptions } from './start_page.ts';
 import type { FinishOptions } from './upstream/finish_login.ts';
@@ -35,6 +37,8 @@ export interface PagesOptions
   /** Providers that users sign in with. */
   upstreamClients: readonly UpstreamClient[];
   registration: AccountSettings['registration'];
+  /** Addresses of reverse proxies. */
+  trustProxy: readonly string[];
 }
 
 type MadeHere = 'formTokens' | 'knownDevices' | 'handedOver' | 'upstream';
@@ -46,7 +50,8 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
   const handedOver = login === null ? null : createHandedOverLogin(db, baseUrl, login, options.limiter);
   registerStylesheet(app);
   registerLogos(app, options.db);
-  registerStartPage(app, options);
+  registerStartPage(app, { ...options, keepsMail: options.mailing.mailBox !== null });
+  if (options.mailing.mailBox !== null) registerMailBox(app, options.mailing.mailBox, options.trustProxy);
   void app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
     await scope.register(formBody, { bodyLimit: formBytesMax });
@@ -58,6 +63,7 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
     const upstream = createUpstream(scope, options, { formTokens, knownDevices });
     registerInteractionPages(scope, { ...options, formTokens, knownDevices, handedOver, upstream });
     registerAccountPages(scope, { ...options, formTokens, knownDevices, handedOver, upstream });
+    registerUnsubscribe(scope, db, options.mailing.unsubscribeTokens);
   });
 }
 

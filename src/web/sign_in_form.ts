@@ -2,7 +2,7 @@
 
 import type { FastifyReply } from 'fastify';
 import type { SignIn } from '../accounts/sign_in.ts';
-import { type Html, html } from './html.ts';
+import { type Html, html } from '../http/html.ts';
 
 /** Why a form is shown again. */
 export interface SignInFailure {

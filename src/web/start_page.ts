@@ -4,7 +4,7 @@
  */
 
 import type { FastifyInstance } from 'fastify';
-import { type Html, html } from './html.ts';
+import { type Html, html } from '../http/html.ts';
 import { sendPage } from './page.ts';
 
 /** What the tour shows in development. */
@@ -26,12 +26,17 @@ export interface StartPageOptions {
   tour: Tour | null;
   /** The operator's own page; null for none. */
   startUrl: string | null;
+  /** Whether mails are kept and shown instead of sent. Default: false. */
+  keepsMail?: boolean;
 }
 
-export function registerStartPage(app: FastifyInstance, { tour, startUrl }: StartPageOptions): void {
+export function registerStartPage(
+  app: FastifyInstance,
+  { tour, startUrl, keepsMail = false }: StartPageOptions,
+): void {
   app.get('/', async (_request, reply) => {
     if (startUrl !== null) return reply.header('cache-control', 'no-store').redirect(startUrl, 302);
-    return sendPage(reply, 200, 'Start', tour === null ? start : tourPage(tour));
+    return sendPage(reply, 200, 'Start', tour === null ? start : tourPage(tour, keepsMail));
   });
 }
 
@@ -47,7 +52,7 @@ const start = html`<h1>Connect apps to your account</h1>
 <li><a href="/docs/">API reference</a>: try operations and browse events</li>
 </ul>`;
 
-function tourPage(tour: Tour): Html {
+function tourPage(tour: Tour, keepsMail: boolean): Html {
   return html`<h1>Your server is running</h1>
 <p class="soft">This tour shows what users, app developers and your services see.</p>
 <ol class="steps">
@@ -66,6 +71,7 @@ function tourPage(tour: Tour): Html {
 <li><h2>Read the API</h2>
 <p><a href="/docs/">The reference</a> lists every operation and event and sends requests for you.</p></li>
 </ol>
+${keepsMail && html`<p class="soft small">Mails are not sent, but kept at <a href="/dev/mail">/dev/mail</a>.</p>`}
 <p class="soft small">This tour is shown in development only. In production <code>/</code> leads to your own page (<code>startUrl</code> in <code>nuncio.config.ts</code>).</p>`;
 }
 

@@ -1,6 +1,7 @@
 /** Webhook settings of the operator: the section `webhooks` of `nuncio.config.ts`. */
 
 import { BlockList, isIP } from 'node:net';
+import { allowListErrors } from '../egress/allow_list.ts';
 import { type AppSubscriptions, appSubscriptionModes } from './subscriptions/app_subscriptions.ts';
 import {
   defaultHeaderNames,
@@ -16,6 +17,10 @@ export interface WebhookSettings {
   readonly addresses: readonly string[];
   /** Which apps may have subscriptions of their own. */
   readonly appSubscriptions: AppSubscriptions;
+  /** Hosts and CIDR ranges that subscribers may have although they are private, also without TLS. */
+  readonly allow: readonly string[];
+  /** Whether every new URL must echo a challenge. */
+  readonly handshake: boolean;
   readonly quotas: Quotas;
 }
 
@@ -24,6 +29,8 @@ export interface WebhookDeclaration {
   headers?: HeaderPreset | Partial<HeaderNames>;
   addresses?: readonly string[];
   appSubscriptions?: AppSubscriptions;
+  allow?: readonly string[];
+  handshake?: boolean;
   quotas?: Partial<Quotas>;
 }
 
@@ -48,7 +55,20 @@ export function readWebhookSettings(
   declared: WebhookDeclaration | undefined,
   report: (place: string, reason: string) => void,
 ): WebhookSettings {
-  const { headers = 'nuncio', addresses = [], appSubscriptions = 'all', quotas, ...others } = declared ?? {};
+  const {
+    headers = 'nuncio',
+    addresses = [],
+    appSubscriptions = 'all',
+    allow = [],
+    handshake = false,
+    quotas,
+    ...others
+  } = declared ?? {};
+  const errors = allowListErrors(allow);
+  for (const { index, reason } of errors) {
+    report(index === null ? 'webhooks.allow' : `webhooks.allow[${index}]`, reason);
+  }
+  if (typeof handshake !== 'boolean') report('webhooks.handshake', 'must be true or false');
   for (const name of Object.keys(others)) report(`webhooks.${name}`, 'is not a known setting');
   if (!appSubscriptionModes.includes(appSubscriptions)) {
     report('webhooks.appSubscriptions', `must be one of ${appSubscriptionModes.join(', ')}`);
@@ -57,6 +77,8 @@ export function readWebhookSettings(
     headers: readHeaders(headers, report),
     addresses: readAddresses(addresses, report),
     appSubscriptions,
+    allow: Object.freeze(errors.length > 0 ? [] : [...allow]),
+    handshake,
     quotas: readQuotas(quotas, report),
   });
 }

@@ -9,8 +9,14 @@ import type { Config } from '../config/config.ts';
 import { createSealer } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
+import {
+  type OwnCertificate,
+  type PublishedCertificate,
+  readClientCertificate,
+} from '../egress/client_certificate.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
-import { type Catalogue, createCatalogue } from '../events/catalogue.ts';
+import { type Catalogue, type CatalogueEntry, createCatalogue } from '../events/catalogue.ts';
+import type { ConversionSource } from '../events/conversion_source.ts';
 import type { FanOutWaker } from '../events/fan_out_waker.ts';
 import { Intake } from '../events/intake.ts';
 import { createIntakeMetrics } from '../events/intake_metrics.ts';
@@ -24,7 +30,15 @@ import { EventReader } from './reader/event_reader.ts';
 import { LaneWatch } from './reader/lane_watch.ts';
 import { recordAttemptSpan } from './sending/attempt_span.ts';
 import type { DeploymentSigners } from './sending/delivery_request.ts';
+import { Handshakes } from './sending/handshake.ts';
+import {
+  noticesOf,
+  type PresentationSettings,
+  type PresentedVersion,
+  Presenter,
+} from './sending/presentation.ts';
 import type { WebhookSettings } from './settings.ts';
+import { startAgentSweep } from './subscriptions/agent_sweep.ts';
 import { ownerOf } from './subscriptions/owner.ts';
 import { readQuotaUse, readResponseUse } from './subscriptions/subscription_quotas.ts';
 
@@ -39,7 +53,7 @@ export interface WebhooksOptions {
   /** Maximum database connections of the engine. */
   engineConnections: number;
   /** Whether the engine's thread returns the memory that its start needed. */
-  collectsStartupGarbage: boolean;
+  collectsGarbage: boolean;
   waker: FanOutWaker;
   /** Not started yet: the constructor adds listeners. */
   notifications: Notifications;
@@ -50,6 +64,10 @@ export interface WebhooksOptions {
   /** The platform's kinds. */
   kinds: readonly EventKind[];
   settings: WebhookSettings;
+  /** The code of the error `Forbidden`, in messages to agents. */
+  agentForbiddenCode: number;
+  /** Where the functions of the kinds' versions are. */
+  conversions: ConversionSource | null;
   /** Overrides for connections to subscribers. */
   egress: Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
   /** Notifications on a channel proved false. */
@@ -62,16 +80,22 @@ export interface WebhooksOptions {
 export interface Webhooks {
   /** All kinds, including built-in ones. */
   readonly catalogue: Catalogue;
+  /** Builds the bodies that subscriptions get. */
+  readonly presenter: Presenter;
   /** Reads events by sequence. */
   readonly reader: EventReader;
   /** Wakes those who wait for events. */
   readonly watch: LaneWatch;
+  /** Challenges URLs before they are stored. */
+  readonly handshakes: Handshakes;
+  /** Null if the deployment has none. */
+  readonly clientCertificate: PublishedCertificate | null;
   /** Call it after each commit that has stored events, with those events. */
   onPublished(events: StoredEvent[]): void;
   /** Call it after a recovery was stored. */
   recover(): void;
   /** Call it with the positions of events whose bodies were erased. */
-  forget(positions: number[]): void;
+  onErased(positions: number[]): void;
   /** The remaining quotas of a token, for `GET /api`. Null if its scopes do not include webhooks. */
   quotasOf(principal: Principal): Promise<Record<string, { limit: number; left: number }> | null>;
   /** Which parts of the engine are working on this node, by their names in `/readyz`. */
@@ -86,7 +110,10 @@ export interface Webhooks {
 export function createWebhooks(options: WebhooksOptions): Webhooks {
   const { db, waker, config } = options;
   const catalogue: Catalogue = createCatalogue(options.kinds);
-  const engine = createEngine(options, catalogue);
+  const certificate =
+    config.clientCertificate === null ? null : readClientCertificate(config.clientCertificate);
+  const engine = createEngine(options, catalogue, certificate);
+  const handshakes = createHandshakes(options, certificate);
   waker.onWake(() => engine.wake());
   const onPublished = (events: StoredEvent[]) => {
     engine.remember(events);
@@ -94,15 +121,22 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
   };
 
   const intake = createIntake(options, catalogue, onPublished);
-  const { reader, watch } = createReader(options, catalogue);
+  const presenter = new Presenter(presentationOf(options, catalogue), (error) =>
+    options.logger.warn({ err: error }, 'an event could not be shown in an earlier version'),
+  );
+  const { reader, watch } = createReader(options, catalogue, presenter);
+  let stopSweep = async () => {};
 
   return {
     catalogue,
+    presenter,
     reader,
     watch,
+    handshakes,
+    clientCertificate: certificate?.published ?? null,
     onPublished,
     recover: () => engine.recover(),
-    forget: (positions) => engine.forget(positions),
+    onErased: (positions) => engine.forget(positions),
     async quotasOf(principal) {
       if (!principal.scopes.has('read:webhooks') && !principal.scopes.has('write:webhooks')) return null;
       const owner = ownerOf(principal, 'read');
@@ -121,16 +155,60 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       await takeNodeName(db, config.nodeName);
       await engine.start();
       intake.start();
+      stopSweep = startAgentSweep(db, (error) =>
+        options.logger.warn({ err: error }, 'expired subscriptions of agents could not be ended'),
+      );
     },
     async stop() {
       watch.stop();
+      await stopSweep();
+      await handshakes.close();
+      await presenter.stop();
       await intake.stop();
       await engine.stop();
     },
   };
 }
 
-function createEngine(options: WebhooksOptions, catalogue: Catalogue): EngineHandle {
+function presentationOf(
+  { config, conversions }: WebhooksOptions,
+  { kinds }: Catalogue,
+): PresentationSettings {
+  const resources = kinds
+    .values()
+    .flatMap(({ name, resource }) => (resource ? [[name, resource] as const] : []));
+  const versions = new Map(kinds.values().map((kind) => [kind.name, presentedVersions(kind)]));
+  return { baseUrl: config.baseUrl, resources: new Map(resources), versions, conversions };
+}
+
+function presentedVersions({ versions }: CatalogueEntry): PresentedVersion[] {
+  return versions.toReversed().map((described) => {
+    const lines = noticesOf(described).map(([name, value]) => `${name}: ${value}\r\n`);
+    return { name: described.version, notices: lines.join('') };
+  });
+}
+
+/** How connections reach subscribers. */
+function egressOf({ egress, config, settings }: WebhooksOptions): ConnectorOptions {
+  return { ...egress, allowLoopback: config.insecureSubscribers, allow: settings.allow };
+}
+
+function createHandshakes(options: WebhooksOptions, certificate: OwnCertificate | null): Handshakes {
+  const { settings, signers } = options;
+  return new Handshakes({
+    ...egressOf(options),
+    ...(certificate === null ? {} : { clientCertificate: { cert: certificate.cert, key: certificate.key } }),
+    headerNames: settings.headers,
+    signers,
+    isRequired: settings.handshake,
+  });
+}
+
+function createEngine(
+  options: WebhooksOptions,
+  catalogue: Catalogue,
+  certificate: OwnCertificate | null,
+): EngineHandle {
   const { waker, config, secret, logger } = options;
   // Built-in events are addressed to certain subscriptions, so they are not replayed.
   const declared = [...catalogue.kinds].filter(([, { isBuiltIn }]) => !isBuiltIn);
@@ -138,13 +216,16 @@ function createEngine(options: WebhooksOptions, catalogue: Catalogue): EngineHan
     settings: {
       databaseUrl: options.databaseUrl,
       connectionsMax: options.engineConnections,
-      collectsStartupGarbage: options.collectsStartupGarbage,
+      collectsGarbage: options.collectsGarbage,
       secret,
-      egress: { ...options.egress, allowLoopback: config.insecureSubscribers },
+      egress: egressOf(options),
+      clientCertificate: certificate && { cert: certificate.cert, key: certificate.key },
       retryScheduleSeconds: config.retryScheduleSeconds,
       nodeName: config.nodeName,
       headerNames: options.settings.headers,
+      presentation: presentationOf(options, catalogue),
       quotas: options.settings.quotas,
+      agentForbiddenCode: options.agentForbiddenCode,
       kinds: kindArrays(catalogue, options.settings.appSubscriptions),
       replayableKinds: kindArrays(
         { ...catalogue, kinds: new Map(declared) },
@@ -164,11 +245,12 @@ function createEngine(options: WebhooksOptions, catalogue: Catalogue): EngineHan
 function createReader(
   { logDb, signers, secret, notifications, waker, settings, logger }: WebhooksOptions,
   catalogue: Catalogue,
+  presenter: Presenter,
 ) {
   const { appSubscriptions, headers: headerNames } = settings;
   const kinds = kindArrays(catalogue, appSubscriptions);
   const sealer = createSealer(secret, 'subscription-secret');
-  const reader = new EventReader({ db: logDb, kinds, sealer, headerNames, signers });
+  const reader = new EventReader({ db: logDb, kinds, sealer, headerNames, signers, presenter });
   const onError = (error: Error) => logger.warn({ err: error }, 'new events could not be looked for');
   const onWake = (listener: () => void) => waker.onWake(listener);
   return { reader, watch: new LaneWatch({ db: logDb, notifications, onWake, appSubscriptions, onError }) };

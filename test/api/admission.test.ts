@@ -40,6 +40,7 @@ const outside: Readonly<Record<string, string>> = {
   '/asyncapi.json': 'anyone: the reference',
   '/assets': 'anyone: files of the pages',
   '/console': 'anyone: the files of the console',
+  '/dev': 'a browser on the same machine, in development: kept mails',
   '/docs': 'anyone: the reference',
   '/device': 'a browser: the pages of a device code',
   '/interaction': 'a browser: sign-in and consent',

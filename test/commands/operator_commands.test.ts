@@ -24,7 +24,11 @@ import { startSubscriber } from '../support/webhooks/subscriber.ts';
 const server = await startTestServer({ after });
 
 /** Runs a command as the command line does. */
-async function run(command: Command, values: Record<string, string | boolean>, ...positionals: string[]) {
+async function run(
+  command: Command,
+  values: Record<string, string | boolean | string[]>,
+  ...positionals: string[]
+) {
   const lines: string[] = [];
   const config = { ...server.config, databaseUrl: server.databaseUrl };
   await command.run(
@@ -50,6 +54,59 @@ test('trigger sends the kind’s example or the given body to the account’s su
   const kind = catalogue.items.find(({ name }: { name: string }) => name === 'invoice.paid');
   assert.deepEqual(bodies.get('invoice.paid'), kind.example);
   assert.deepEqual(bodies.get('push'), pushBody('mine'));
+});
+
+test('trigger sends the example with the values of --set, typed by the schema', async (t) => {
+  const account = await createTestAccount(server);
+  const app = await createApp(server, { account });
+  const subscriber = await startSubscriber(t);
+  await subscribe(app, { url: subscriber.url, kinds: ['push', 'invoice.paid'] });
+  const set = ['invoice.amount=12', 'invoice.id=12', '/invoice/currency=USD', 'invoice.id=13'];
+  const invoice = { id: '1', amount: 1, currency: 'EUR', customer: { name: 'Ann' } };
+  const body = JSON.stringify({ invoice });
+  await run(trigger, { account: account.id, body, set }, 'invoice.paid');
+  const commits = ['commits.0.message=Fix = it', 'commits.1={"id":"2","message":"Two"}', 'commits.1.id=3'];
+  await run(trigger, { account: account.id, set: commits }, 'push');
+  const received = await subscriber.waitFor(2);
+  const bodies = new Map(received.map((one) => [one.headers['nuncio-event'], JSON.parse(one.body)]));
+  assert.deepEqual(bodies.get('invoice.paid'), {
+    invoice: { ...invoice, amount: 12, id: '13', currency: 'USD' },
+  });
+  assert.deepEqual(
+    bodies.get('push').commits.map(({ id, message }: { id: string; message: string }) => [id, message]),
+    [
+      ['9c1185a5c5e9fc54612808977ee8f548b2258d31', 'Fix = it'],
+      ['3', 'Two'],
+    ],
+  );
+});
+
+test('trigger refuses a --set that the schema does not allow, and publishes nothing', async () => {
+  const account = await createTestAccount(server);
+  const refused: [set: string, kind: string, message: RegExp][] = [
+    ['invoice.amount', 'invoice.paid', /must be path=value/],
+    ['=1', 'invoice.paid', /must be path=value/],
+    ['invoice..id=1', 'invoice.paid', /must be path=value/],
+    ['invoice.amout=1', 'invoice.paid', /invoice\.amout: the body of invoice\.paid has no such value/],
+    ['__proto__.polluted=1', 'invoice.paid', /no such value/],
+    ['constructor.prototype.polluted=1', 'push', /no such value/],
+    ['invoice.amount=many', 'invoice.paid', /invoice\.amount: the value must be number/],
+    ['invoice=1', 'invoice.paid', /the value must be a JSON object/],
+    ['invoice.amount=1.5', 'invoice.paid', /the body at \/invoice\/amount must be integer/],
+    ['invoice.currency=eur', 'invoice.paid', /the body at \/invoice\/currency must match pattern/],
+    ['commits.2.message=x', 'push', /"2" must be an index from 0 to 1/],
+    ['commits.1.message=x', 'push', /the body at \/commits\/1 must have required property 'id'/],
+  ];
+  for (const [set, kind, message] of refused) {
+    await assert.rejects(
+      run(trigger, { account: account.id, set: [set] }, kind),
+      (error) => error instanceof UsageError && message.test(error.message),
+      set,
+    );
+  }
+  assert.equal('polluted' in {}, false);
+  const { rows } = await sql`select from events where account_id = ${account.id}`.execute(server.db);
+  assert.equal(rows.length, 0);
 });
 
 test('trigger refuses an unknown kind, an invalid body and an unknown account', async () => {

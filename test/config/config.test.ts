@@ -322,3 +322,40 @@ test('a generated secret is stored, stays the same, and only its owner can read 
   assert.equal(statSync(file).mode & 0o777, 0o600);
   assert.equal(readFileSync(file, 'utf8').trim(), secret.toString());
 });
+
+test('the SMTP URL and the sender of mail are checked, and a password is not repeated', () => {
+  const production = { NUNCIO_CONFIG: 'nuncio.config.ts', NUNCIO_BASE_URL: 'https://api.acme.example' };
+  const { smtpUrl, mailFrom } = loadConfig(production, 'start');
+  assert.deepEqual([smtpUrl, mailFrom], [null, 'no-reply@api.acme.example']);
+  for (const url of [
+    'smtp://mail.acme.example',
+    'smtps://user:p%40ss%2Fword@mail.acme.example:465',
+    'smtp://127.0.0.1:1025/',
+    'smtp://[::1]:25',
+  ]) {
+    assert.equal(loadConfig({ ...production, NUNCIO_SMTP_URL: url }, 'start').smtpUrl, url);
+  }
+  for (const url of [
+    'mail.acme.example',
+    'https://mail.acme.example',
+    'smtp://',
+    'smtp://hunter2@mail.acme.example',
+    'smtp://user:hunter2@mail.acme.example/path',
+    'smtp://user:hunter2@mail.acme.example?tls.rejectUnauthorized=false',
+    'smtp://user:hunter2%@mail.acme.example',
+    'smtp://user:hunter2@mail.acme.example:0',
+  ]) {
+    const problems = problemsOf({ ...production, NUNCIO_SMTP_URL: url });
+    assert.match(problems.join('\n'), /^NUNCIO_SMTP_URL is invalid: it must be a URL like smtp:/, url);
+    assert.doesNotMatch(problems.join('\n'), /hunter2/);
+  }
+  for (const from of ['Acme <a@acme.example>', 'a@b,c@d', 'acme.example', 'a\r\nBcc: b@c.example']) {
+    const problems = problemsOf({ ...production, NUNCIO_MAIL_FROM: from });
+    assert.match(problems.join('\n'), /^NUNCIO_MAIL_FROM is .*: it must be an e-mail address/, from);
+  }
+  const byAddress = { NUNCIO_CONFIG: 'nuncio.config.ts', NUNCIO_BASE_URL: 'https://203.0.113.7' };
+  assert.match(
+    problemsOf({ ...byAddress, NUNCIO_SMTP_URL: 'smtp://mail.acme.example' }).join(),
+    /^NUNCIO_MAIL_FROM is not set/,
+  );
+});

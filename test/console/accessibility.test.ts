@@ -99,6 +99,9 @@ for (const [where, options] of pagePlaces) {
     await follow(`${app}?tab=subscriptions`);
     await page.getByRole('link', { name: subscriber.url }).waitFor();
     await check(page, 'subscriptions of an app');
+    await follow('/console/notices');
+    await page.getByText('A subscription keeps failing').waitFor();
+    await check(page, 'notices');
     for (const path of ['/console/nothing', '/console/apps/none', '/console/subscriptions/none']) {
       await follow(path);
       await check(page, path);

@@ -21,7 +21,16 @@ import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 const server = await startConsoleServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s' });
 const browser = await startBrowser({ after });
 const publisher = await createPublisher(server);
-const operatorPages = ['', '/accounts', '/apps', '/subscriptions', '/rejected', '/audit', '/settings'];
+const operatorPages = [
+  '',
+  '/accounts',
+  '/apps',
+  '/subscriptions',
+  '/rejected',
+  '/audit',
+  '/doctor',
+  '/settings',
+];
 
 test('an example event is sent from the catalogue, and health counts it', async (t) => {
   const subscriber = await startSubscriber(t);
@@ -202,6 +211,25 @@ function clipped(page: Page): Promise<string[]> {
       && getComputedStyle(element).overflowX !== 'visible')
     .map((element) => element.textContent)`);
 }
+
+test('the doctor’s page shows what is wrong with its advice, and examines again', async () => {
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page, problems } = await openConsole(browser, server, admin, '/console/operator/doctor');
+  // The PostgreSQL of the tests gives up durability for speed.
+  const row = page.getByRole('listitem').filter({ hasText: 'database.fsync' });
+  await row.getByText('fsync is off: a power failure destroys the database').waitFor();
+  await row.getByText('Set fsync = on.').waitFor();
+  await row.getByText('Error', { exact: true }).waitFor();
+  const parked = page.getByRole('listitem').filter({ hasText: 'events.parked' });
+  await parked.getByText('no event is parked').waitFor();
+  await sql`insert into parked_events (position, day, turn, reason) values (7, current_date, gen_random_uuid(), 'odd')`.execute(
+    server.db,
+  );
+  await page.getByRole('button', { name: 'Examine again' }).click();
+  await parked.getByText('1 event could not be fanned out (odd)').waitFor();
+  await sql`delete from parked_events`.execute(server.db);
+  assert.deepEqual(problems, []);
+});
 
 test('an administrator enables an account again, and cannot disable their own', async () => {
   const account = await createTestAccount(server, { email: 'zoe@search.example' });

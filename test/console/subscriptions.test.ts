@@ -29,7 +29,7 @@ test('a user subscribes a URL, tries it, pauses, changes, rotates and deletes it
   await url.fill('ftp://example.com');
   await page.getByText('Use https://.').waitFor();
   await url.fill(subscriber.url);
-  await page.getByText('Allowed in development only').waitFor();
+  await page.getByText('Allowed in development, and for private receivers').waitFor();
   await page.getByRole('button', { name: 'Create subscription' }).click();
   await page.getByText('Select at least one kind.').waitFor();
   await page.getByRole('button', { name: 'Show push' }).click();

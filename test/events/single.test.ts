@@ -379,7 +379,7 @@ test('an event that the database refuses fails alone', async (t) => {
 function singleOf(accountId: string, id: string, mark: string): SingleEvent {
   const body = Buffer.from(JSON.stringify(pushBody(mark)));
   return {
-    event: { id, accountId, kind: 'push', body, traceparent: null },
+    event: { id, accountId, kind: 'push', body, version: null, traceparent: null },
     isChosen: false,
     keyed: undefined,
     pointer: '',

@@ -35,7 +35,7 @@ function runExample(file: string, words: string[], environment: Environment) {
 }
 
 test('every example has --help, and refuses unknown options with its usage', async () => {
-  for (const name of ['reader', 'own-api', 'existing-app']) {
+  for (const name of ['reader', 'agent', 'own-api', 'existing-app']) {
     const file = fileURLToPath(new URL(`../../examples/${name}/main.ts`, import.meta.url));
     const help = await runExample(file, ['--help'], {});
     assert.deepEqual([help.code, help.output.split(' ', 1)[0]], [0, 'usage:'], help.output);
@@ -71,6 +71,23 @@ test('every step of npm run demo -- --once succeeds, on any port of the server',
     assert.match(output, new RegExp(`verified by ${library}`));
   }
   assert.match(output, /Every step succeeded\.\n$/);
+});
+
+test('every step of npm run demo:agent -- --once succeeds with an unmodified client', async () => {
+  const { NUNCIO_DATA_DIR } = settings;
+  const file = fileURLToPath(new URL('../../examples/agent/main.ts', import.meta.url));
+  const { code, output } = await runExample(file, ['--once'], { NUNCIO_DATA_DIR: String(NUNCIO_DATA_DIR) });
+  assert.equal(code, 0, output);
+  const steps = [
+    /registered as \S+/,
+    /the user signed in and consented to read:posts write:posts read:profile/,
+    /the model called article_publish/,
+    /subscribed to invoice\.paid .* as sub_[0-9a-f]{32}/,
+    /received invoice\.paid of invoice large, verified by @ai-sdk\/mcp/,
+    /disconnected the agent: its subscription ended, with one last signed message/,
+    /Every step succeeded\.\n$/,
+  ];
+  for (const step of steps) assert.match(output, step);
 });
 
 test('the demo deletes the app that a killed demo left', async (t) => {

@@ -241,12 +241,15 @@ test('requests to this server do not cause as many requests to another', async (
     authMethod: 'private_key_jwt',
     metadata: { jwks_uri: site.url('/failing.json') },
   });
+  const begunAt = performance.now();
   const attempts = Array.from({ length: 30 }, async () => {
     const form = { grant_type: 'client_credentials', ...(await assertion(client, privateKey)) };
     return (await postForm(server, '/oauth/token', null, form)).status;
   });
   assert.deepEqual(new Set(await Promise.all(attempts)), new Set([401]));
-  assert.ok(site.requests('/failing.json') <= 15, `${site.requests('/failing.json')} requests`);
+  // Ten at once, and one more each second.
+  const allowed = () => 10 + Math.ceil((performance.now() - begunAt) / 1_000);
+  assert.ok(site.requests('/failing.json') <= allowed(), `${site.requests('/failing.json')} requests`);
 
   const id = site.url('/pairwise.json');
   const redirectUri = site.url('/callback');
@@ -260,7 +263,8 @@ test('requests to this server do not cause as many requests to another', async (
     );
     assert.equal(status, 303);
   }
-  assert.ok(site.requests('/sector.json') <= 15, `${site.requests('/sector.json')} requests`);
+  // On a slow machine 30 requests may take longer than the seconds that allow for them.
+  assert.ok(site.requests('/sector.json') <= allowed(), `${site.requests('/sector.json')} requests`);
 });
 
 test('an oversized response is refused every time', async () => {

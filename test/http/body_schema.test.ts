@@ -36,6 +36,17 @@ const cases: [name: string, schema: TSchema, value: unknown, errors: [pointer: s
       ],
     ],
     [
+      'a union in words inside another union',
+      Nullable(
+        worded(
+          'one or two',
+          Type.Union([Type.Literal(1), Type.Object({ two: Type.Array(short, { maxItems: 1 }) })]),
+        ),
+      ),
+      { two: ['a', 'b'] },
+      [['', 'must be one or two, or null']],
+    ],
+    [
       'a union in words',
       worded('a list of texts', Type.Union([Type.Array(short)])),
       [1],

@@ -119,6 +119,34 @@ async function withNginx(): Promise<void> {
     assert.doesNotMatch(received, /^: keep-alive/, 'the head came before the first event');
   });
 
+  test('pulled events pass nginx as they happen, and a waiting request is answered', async (t) => {
+    const account = await createTestAccount(server);
+    const client = await createTestClient(server, { scopes });
+    const { accessToken } = await mintAccessToken(server, { account, client, scopes });
+    const { body: subscription } = await requester(server, accessToken)('POST', '/subscriptions', {
+      json: { url: null, kinds: ['push'] },
+    });
+    const path = `/subscriptions/${subscription.id}/events`;
+    const authorization = `Bearer ${accessToken}`;
+    const stream = await get(path, { authorization, accept: 'text/event-stream' });
+    t.after(async () => {
+      stream.destroy();
+    });
+    let received = '';
+    stream.setEncoding('utf8').on('data', (part: string) => {
+      received += part;
+    });
+    const waiting = get(`${path}?wait=60`, { authorization });
+    await publish(await createPublisher(server), account, ['pulled']);
+    const { items } = JSON.parse(await text(await waiting));
+    assert.deepEqual([items.length, items[0].sequence], [1, 1]);
+    await until(
+      async () => received,
+      (events) => events.includes('refs/heads/pulled'),
+    );
+    assert.equal(stream.complete, false);
+  });
+
   test('no request fails when one of the nodes stops', async () => {
     assert.equal(await nodeA.end('SIGTERM'), 0);
     const statuses = await Promise.all(Array.from({ length: 20 }, () => statusOf('/livez')));

@@ -139,7 +139,16 @@ test('deliveries of a subscription that the reference adds during the sign-out a
   const owner = { kind: 'grant' as const, grantId, accountId: account.id, clientId: docsClientId };
   const fields = {
     ...{ url: 'https://example.com/', kinds: ['push'], signature: 'timestamp' as const },
-    ...{ format: 'json' as const, ordered: false, rateLimit: null, description: '', retrySchedule: null },
+    ...{
+      format: 'json' as const,
+      version: null,
+      ordered: false,
+      handshake: false,
+      rateLimit: null,
+      description: '',
+      retrySchedule: null,
+      filter: null,
+    },
   };
   const sealer = createSealer(testSecret, 'subscription-secret');
   const isAdded = Promise.withResolvers<string>();

@@ -1,8 +1,7 @@
 /** The programs of docs/subscribers.md, run as they are, with deliveries of a real server. */
 
 import assert from 'node:assert/strict';
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { execFile } from 'node:child_process';
 import { readFile, symlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -11,13 +10,15 @@ import { DatabaseSync } from 'node:sqlite';
 import { after, type TestContext, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
+import { sql } from 'kysely';
 import pg from 'pg';
+import { runCommandLine } from '../../src/commands/command_line.ts';
 import { makeSecret } from '../../src/webhooks/subscriptions/signature.ts';
 import { requester } from '../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
 import { createForeignDatabase } from '../support/database/database.ts';
 import { temporaryFolder } from '../support/servers/process.ts';
-import { freePort, startTestServer } from '../support/servers/server.ts';
+import { startTestServer } from '../support/servers/server.ts';
 import {
   appScopes,
   createApp,
@@ -27,11 +28,15 @@ import {
   subscribe,
   until,
 } from '../support/webhooks/apps.ts';
+import {
+  assertHandled,
+  blocks,
+  deliverTo,
+  type Program,
+  page,
+  runProgram,
+} from '../support/webhooks/subscribers_page.ts';
 
-const page = readFileSync(new URL('../../docs/subscribers.md', import.meta.url), 'utf8');
-const blocks = new Map(
-  [...page.matchAll(/^```\w+ (\S+)\n([\s\S]*?)^```$/gm)].map(([, name = '', text = '']) => [name, text]),
-);
 const entry = new URL('../../src/verify/verify.ts', import.meta.url).href;
 const modules = fileURLToPath(new URL('../../node_modules', import.meta.url));
 const server = await startTestServer({ after });
@@ -47,48 +52,9 @@ async function writeProgram(t: TestContext, name: string): Promise<string> {
   return file;
 }
 
-interface Program {
-  url: string;
-  output(): string;
-}
-
 async function startProgram(t: TestContext, name: string, settings: NodeJS.ProcessEnv): Promise<Program> {
   const file = await writeProgram(t, name);
-  const port = await freePort();
-  const child: ChildProcess = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', file], {
-    env: { ...process.env, NODE_OPTIONS: '', PORT: String(port), ...settings },
-  });
-  t.after(() => child.kill('SIGKILL'));
-  let output = '';
-  for (const stream of [child.stdout, child.stderr]) stream?.on('data', (chunk) => (output += chunk));
-  const url = `http://127.0.0.1:${port}/hooks`;
-  await until(
-    async () => {
-      assert.equal(child.exitCode, null, output);
-      return fetch(url, { method: 'POST' }).then(
-        ({ status }) => status,
-        () => 0,
-      );
-    },
-    (status) => status === 401,
-  );
-  return { url, output: () => output };
-}
-
-/** Publishes two events to a subscription, and waits until they have succeeded. */
-async function deliverTo(url: string, fields: object): Promise<void> {
-  const app = await createApp(server);
-  const { id } = await subscribe(app, { url, ...fields });
-  await publish(publisher, app.account, ['one', 'two']);
-  await until(
-    async () => (await app.request('GET', `/subscriptions/${id}/deliveries`)).body.items,
-    (items) => items.filter(({ state }: { state: string }) => state === 'succeeded').length === 2,
-  );
-}
-
-function assertHandled(output: string, marks: string[]): void {
-  const handled = [...output.matchAll(/^handled push [0-9a-f-]{36}: .*refs\/heads\/(\w+)$/gm)];
-  assert.deepEqual(handled.map(([, mark]) => mark).sort(), marks, output);
+  return runProgram(t, process.execPath, () => ['--disable-warning=ExperimentalWarning', file], settings);
 }
 
 async function foreignDatabase(t: TestContext): Promise<string> {
@@ -111,7 +77,7 @@ async function sqliteFile(t: TestContext): Promise<string> {
   return file;
 }
 
-for (const name of ['express.js', 'fastify.js', 'once.js', 'transaction.js', 'order.js']) {
+for (const name of ['express.js', 'fastify.js', 'handshake.js', 'once.js', 'transaction.js', 'order.js']) {
   test(`${name} of the page handles deliveries`, async (t) => {
     const secret = makeSecret();
     const program = await startProgram(t, name, {
@@ -119,7 +85,24 @@ for (const name of ['express.js', 'fastify.js', 'once.js', 'transaction.js', 'or
       ...(/once|transaction/.test(name) ? { DATABASE_URL: await foreignDatabase(t) } : {}),
       ...(name === 'order.js' ? { DATABASE_FILE: await sqliteFile(t) } : {}),
     });
-    await deliverTo(program.url, { secret, ordered: name === 'order.js' });
+    const isChallenged = name === 'handshake.js';
+    await deliverTo(server, program.url, { secret, ordered: name === 'order.js', handshake: isChallenged });
+    await until(
+      async () => program.output(),
+      (output) => output.includes('/one') && output.includes('/two'),
+    );
+    assertHandled(program.output(), ['one', 'two']);
+  });
+}
+
+/** Code for the libraries of other platforms. */
+const movedOver = { 'stripe.js': 'timestamp', 'github.js': 'sha256', 'svix.js': 'standard' };
+
+for (const [name, signature] of Object.entries(movedOver)) {
+  test(`${name} of the page verifies deliveries with the library of another platform`, async (t) => {
+    const secret = makeSecret();
+    const program = await startProgram(t, name, { WEBHOOK_SECRET: secret });
+    await deliverTo(server, program.url, { secret, signature });
     await until(
       async () => program.output(),
       (output) => output.includes('/one') && output.includes('/two'),
@@ -151,13 +134,32 @@ for (const name of ['hono.js', 'worker.js']) {
       listener.close();
     });
     const url = `http://127.0.0.1:${(listener.address() as AddressInfo).port}/hooks`;
-    await deliverTo(url, { secret, signature: 'standard' });
+    await deliverTo(server, url, { secret, signature: 'standard' });
     assertHandled(lines.join('\n'), ['one', 'two']);
     assert.equal((await fetch(url, { method: 'POST', body: '{}' })).status, 401);
   });
 }
 
-test('catch_up.sh of the page reads the events after a sequence', async () => {
+test('move.sh of the page moves a subscription to the newest version', async () => {
+  const app = await createApp(server);
+  const token = await mintAccessToken(server, {
+    account: app.account,
+    client: { id: app.clientId },
+    scopes: appScopes,
+  });
+  const { id } = await subscribe(
+    { request: requester(server, token.accessToken) },
+    { url: 'http://127.0.0.1:20000/' },
+  );
+  await sql`update subscriptions set version = '2020-01-01' where id = ${id}`.execute(server.db);
+  const environment = { ...process.env, TOKEN: token.accessToken, NUNCIO: server.baseUrl, ID: id };
+  const command = blocks.get('move.sh') as string;
+  const { stdout } = await promisify(execFile)('sh', ['-c', command], { env: environment });
+  // The platform of this server has no versions.
+  assert.equal(JSON.parse(stdout).version, null);
+});
+
+test('catch_up.sh of the page reads the events after a sequence, and acknowledge.sh acknowledges it', async () => {
   const account = await createTestAccount(server);
   const client = await createTestClient(server, { scopes: appScopes });
   const { accessToken } = await mintAccessToken(server, { account, client, scopes: appScopes });
@@ -172,12 +174,68 @@ test('catch_up.sh of the page reads the events after a sequence', async () => {
   const { stdout } = await promisify(execFile)('sh', ['-c', command], { env: environment });
   const marks = JSON.parse(stdout).items.map(({ body }: { body: { ref: string } }) => body.ref);
   assert.deepEqual(marks, ['refs/heads/two', 'refs/heads/three']);
+  const acknowledge = blocks.get('acknowledge.sh') as string;
+  const { stdout: shown } = await promisify(execFile)('sh', ['-c', acknowledge], { env: environment });
+  assert.equal(JSON.parse(shown).sequence, 1);
+});
+
+test('filter.json of the page is a filter of the kind that it is about', async () => {
+  const account = await createTestAccount(server);
+  const client = await createTestClient(server, { scopes: appScopes });
+  const { accessToken } = await mintAccessToken(server, { account, client, scopes: appScopes });
+  const request = requester(server, accessToken);
+  const filter = JSON.parse(blocks.get('filter.json') as string);
+  const { body } = await request('POST', '/event-kinds/article.published/match', { json: { filter } });
+  assert.equal(typeof body.matches, 'boolean', JSON.stringify(body));
+});
+
+test('auth.json of the page is an authentication that a subscription may have', async () => {
+  const app = await createApp(server);
+  const auth = JSON.parse(blocks.get('auth.json') as string);
+  const { auth: shown } = await subscribe(app, { url: 'https://example.com/hooks', auth });
+  assert.deepEqual({ ...shown, client_secret: auth.client_secret }, auth);
+});
+
+test('listen.sh of the page has options that the command knows', async () => {
+  const [, , , ...words] = (blocks.get('listen.sh') as string).trim().replaceAll("'", '').split(' ');
+  const lines: string[] = [];
+  const shell = {
+    environment: { NUNCIO_BASE_URL: 'http://localhost:9' },
+    folder: process.cwd(),
+    print: (line: string) => lines.push(line),
+    printError: (line: string) => lines.push(line),
+  };
+  assert.equal(await runCommandLine(['listen', ...words], shell), 1);
+  assert.match(lines.join(), /http:\/\/localhost:9 cannot be reached/);
 });
 
 test('every block of the page is one that a test runs', () => {
-  const run = ['express.js', 'fastify.js', 'hono.js', 'worker.js', 'once.js', 'transaction.js', 'order.js'];
-  const others = ['clean.sql', 'postgres.sql', 'sqlite.sql', 'catch_up.sh'];
-  assert.deepEqual([...blocks.keys()].sort(), [...run, ...others].sort());
+  const run = [
+    'express.js',
+    'fastify.js',
+    'handshake.js',
+    'hono.js',
+    'worker.js',
+    'once.js',
+    'transaction.js',
+    'order.js',
+  ];
+  const others = [
+    'clean.sql',
+    'postgres.sql',
+    'sqlite.sql',
+    'catch_up.sh',
+    'acknowledge.sh',
+    'move.sh',
+    'auth.json',
+    'filter.json',
+    'listen.sh',
+  ];
+  // subscribers_page_languages.test.ts
+  const python = ['with_fastapi.py', 'with_flask.py', 'with_django.py', 'once.py'];
+  const languages = [...python, 'go.sh', 'main.go', 'Hooks.java'];
+  const all = [...run, ...others, ...languages, ...Object.keys(movedOver)];
+  assert.deepEqual([...blocks.keys()].sort(), all.sort());
   assert.equal(page.match(/^```\w/gm)?.length, blocks.size);
 });
 

@@ -6,6 +6,7 @@ import { glob } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { createUnsubscribeTokens } from '../../src/notices/unsubscribe.ts';
 import { createPlatform, loadPlatform, PlatformError } from '../../src/platform.ts';
 import { readBrand } from '../../src/web/brand.ts';
 import { brandStylesheet, consoleStylesheet, contrast } from '../../src/web/brand_colors.ts';
@@ -17,7 +18,7 @@ import {
   createTestClient,
   postForm,
 } from '../support/clients/oauth.ts';
-import { startTestServer } from '../support/servers/server.ts';
+import { startTestServer, testSecret } from '../support/servers/server.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'nuncio-brand-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -114,6 +115,11 @@ test('every user-facing page has the operator’s name and never the server’s'
   const own = new TestBrowser(server.baseUrl);
   const signIn = checkFrame('account, signed out', await open('/account', own));
   checkFrame('account', await own.submit(signIn, { email: account.email, password: account.password }));
+  const token = createUnsubscribeTokens(testSecret).make(account.id, 'recovered');
+  const asked = checkFrame('stop mails?', await open(`/account/unsubscribe?token=${token}`));
+  checkFrame('mails stopped', await own.open(asked.url, { method: 'POST' }));
+  checkFrame('account with notices', await open('/account', own));
+  checkFrame('invalid link', await open('/account/unsubscribe'));
   const logout = checkFrame('sign out?', await open('/oauth/logout', own));
   checkFrame('signed out', await own.submit(logout, { logout: 'yes' }));
 });

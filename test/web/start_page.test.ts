@@ -54,5 +54,5 @@ test('the base URL shows a tour with the demo login in development', async (t) =
   const page = await (await fetch(baseUrl)).text();
   for (const part of ['demo@example.com', 'demo-password', 'npm run demo'])
     assert.ok(page.includes(part), part);
-  assert.deepEqual(await followLinks(page, baseUrl), ['/account', '/console', '/docs/']);
+  assert.deepEqual(await followLinks(page, baseUrl), ['/account', '/console', '/docs/', '/dev/mail']);
 });

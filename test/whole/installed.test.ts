@@ -11,7 +11,13 @@ import { dirname, join, normalize } from 'node:path';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { fetchNode, install, openShell, type User } from '../support/programs/installed_package.ts';
+import {
+  cleanEnvironment,
+  fetchNode,
+  install,
+  openShell,
+  type User,
+} from '../support/programs/installed_package.ts';
 import { prepareNodePackage } from '../support/programs/node_package.ts';
 import { freePort } from '../support/servers/server.ts';
 
@@ -142,6 +148,40 @@ for (const version of versions) {
   });
 }
 
+// `npm init` writes "commonjs", which the tests above have.
+for (const type of ['module', undefined]) {
+  test(`dev runs where package.json has ${type === undefined ? 'no type' : `the type ${type}`}`, async (t) => {
+    const work = await newWorkFolder(null);
+    const { type: _given, ...manifest } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8'));
+    await writeFile(join(work, 'package.json'), JSON.stringify({ ...manifest, type }));
+    await run('sh', ['-ec', copyLine], { cwd: work });
+    const port = String(await freePort());
+    const server = await openShell(work, process.execPath, null, { PORT: port }).dev(t);
+    assert.equal((await fetch(`http://localhost:${port}/readyz`)).status, 200);
+    await server.interrupt();
+    assert.doesNotMatch(server.output(), /Warning/);
+  });
+}
+
+/** Bytes of the archive that npm downloads. */
+const archiveBytesMax = 3_000_000;
+
+test('the archive is small, and its bill of materials names what it installs', async () => {
+  const { size } = await stat(archive);
+  assert.ok(size < archiveBytesMax, `${size} bytes`);
+  // Not in the checkout with `--omit dev`: npm then leaves out dependencies that packages for developers have as well.
+  const options = { cwd: folder, env: cleanEnvironment(), maxBuffer: 16 * 1024 * 1024 };
+  const { stdout } = await run('npm', ['sbom', '--sbom-format', 'cyclonedx'], options);
+  const { components } = JSON.parse(stdout) as { components: { name: string }[] };
+  const names = new Set(components.map(({ name }) => name));
+  const { dependencies } = JSON.parse(await readFile(join(packed, 'package.json'), 'utf8'));
+  assert.deepEqual(
+    Object.keys(dependencies).filter((name) => !names.has(name)),
+    [],
+  );
+  assert.ok(!names.has('typescript'));
+});
+
 test('the README’s lines for an empty folder are those that these tests run', async () => {
   assert.match(block, /^npm init -y\nnpm install \S+\/nuncio-\d+\.\d+\.\d+\.tgz\ncp /);
   assert.deepEqual(otherLines, ['npx nuncio dev']);
@@ -196,6 +236,8 @@ for (const [module, resolution] of [
     await writeFile(
       join(work, 'wrong.ts'),
       `import { defineConfig } from 'nuncio';
+       import { createServer } from 'nuncio/server';
+       export const address: Promise<string> = createServer(defineConfig({})).then((server) => server.address);
        // @ts-expect-error: there is no such section
        export const a = defineConfig({ brands: {} });
        // @ts-expect-error: a color is a string

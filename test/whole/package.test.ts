@@ -56,6 +56,7 @@ test('the package contains what runs, and no tests', () => {
     'nuncio.config.js',
     'outbox/outbox.js',
     'protect/protect.js',
+    'library.js',
     'verify/verify.js',
     'web/pages.css',
   ];

@@ -4,6 +4,8 @@ import type { ReferencePart } from '../../http/operation.ts';
 import { accountRoutes, registerAdminAccounts } from './account_routes.ts';
 import { appRoutes, registerAdminApps } from './app_routes.ts';
 import { auditRoutes, registerAdminAudit } from './audit_routes.ts';
+import { connectionRoutes, registerAdminConnections } from './connection_routes.ts';
+import { doctorRoutes, registerAdminDoctor } from './doctor_routes.ts';
 import { grantRoutes, registerAdminGrants } from './grant_routes.ts';
 import type { AdminOptions } from './options.ts';
 import { parkedEventRoutes, registerAdminParkedEvents } from './parked_event_routes.ts';
@@ -19,7 +21,9 @@ export function registerAdministration(options: AdminOptions): void {
   registerAdminRejectedEvents(options);
   registerAdminParkedEvents(options);
   registerAdminAudit(options);
+  registerAdminConnections(options);
   registerAdminServer(options);
+  registerAdminDoctor(options);
 }
 
 export const adminPart: ReferencePart = {
@@ -31,7 +35,9 @@ export const adminPart: ReferencePart = {
     rejectedEventRoutes,
     parkedEventRoutes,
     auditRoutes,
+    connectionRoutes,
     serverRoutes,
+    doctorRoutes,
   ].flatMap((routes) => Object.values(routes)),
   tags: [{ name: 'administration', description: 'Administration of the server.' }],
 };

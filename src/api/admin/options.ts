@@ -15,6 +15,8 @@ export interface AdminOptions extends RouteParts {
   /** The event kinds, and a callback for new events, to call after the commit. */
   events: { catalogue: Catalogue; onPublished: (events: StoredEvent[]) => void };
   config: Config;
+  /** This node's metrics in Prometheus' text format. */
+  metrics: () => Promise<string>;
   /** The effective configuration of the platform, by section. */
   platform: Readonly<Record<string, unknown>>;
 }

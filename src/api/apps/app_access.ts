@@ -10,6 +10,7 @@ import type { Database, Transaction } from '../../database/database.ts';
 import { type Actor, actorName } from '../../grants/actor.ts';
 import type { JsonResponse } from '../../http/json_response.ts';
 import { Problem } from '../../http/problem.ts';
+import type { Mailing } from '../../notices/mailing.ts';
 import type { RouteParts } from '../route.ts';
 import { representApp } from './representation.ts';
 
@@ -19,6 +20,7 @@ export interface AppRoutesOptions extends RouteParts {
   checkMetadata: CheckMetadata;
   /** Encrypts responses that are stored for an idempotency key. */
   sealer: Sealer;
+  mailing: Pick<Mailing, 'sendsMail'>;
 }
 
 export async function showApp(db: Database, app: App): Promise<Record<string, unknown>> {

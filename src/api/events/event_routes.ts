@@ -21,6 +21,26 @@ const KindShown = named(
       scope: Nullable(Type.String()),
       schema: Type.Any(),
       example: Type.Any(),
+      resource: Nullable(
+        Type.String({ description: 'The link of `format: "thin"`, with JSON pointers of the body.' }),
+      ),
+      version: Nullable(
+        Type.String({ description: 'The newest version, which `schema` and `example` describe.' }),
+      ),
+      versions: Type.Array(
+        Type.Object(
+          {
+            version: Type.String(),
+            schema: Type.Any(),
+            example: Type.Any(),
+            deprecation: Nullable(Type.String({ format: 'date' })),
+            sunset: Nullable(Type.String({ format: 'date' })),
+          },
+          strict,
+        ),
+        { description: 'Newest first.' },
+      ),
+      built_in: Type.Boolean({ description: 'Whether only the server publishes it. Filters do not apply.' }),
     },
     strict,
   ),
@@ -40,6 +60,15 @@ const Meta = named(
         signs_from: Time(),
         signs_until: Nullable(Time()),
       }),
+    ),
+    client_certificate: Nullable(
+      Type.Object(
+        { pem: Type.String(), sha256: Type.String(), valid_until: Time() },
+        {
+          ...strict,
+          description: 'The certificate of deliveries with `auth: { "type": "mtls" }`, with its chain.',
+        },
+      ),
     ),
     _links: links,
   }),
@@ -80,7 +109,7 @@ export const eventRoutes = {
 };
 
 export function registerEventRoutes(options: EventRoutesOptions): void {
-  const { db, catalogue, config, settings, deliveryKeys, onErased } = options;
+  const { db, catalogue, config, settings, deliveryKeys, clientCertificate, onErased } = options;
 
   serve(options, eventRoutes.erase, async ({ reply, params: { id } }) => {
     const positions = isEventId(id) ? await eraseEvent(db, id) : [];
@@ -96,6 +125,10 @@ export function registerEventRoutes(options: EventRoutesOptions): void {
       scope: kind.object === null ? null : `read:${kind.object}`,
       schema: kind.schema,
       example: kind.example,
+      resource: kind.resource ?? null,
+      version: kind.version ?? null,
+      versions: kind.versions,
+      built_in: kind.isBuiltIn,
     }));
     return reply
       .header('cache-control', 'private')
@@ -116,6 +149,11 @@ export function registerEventRoutes(options: EventRoutesOptions): void {
         signs_from: new Date(key.signsFrom).toISOString(),
         signs_until: key.signsUntil === null ? null : new Date(key.signsUntil).toISOString(),
       })),
+      client_certificate: clientCertificate && {
+        pem: clientCertificate.pem,
+        sha256: clientCertificate.sha256,
+        valid_until: clientCertificate.validUntil.toISOString(),
+      },
       _links: { self: { href: '/meta' }, jwks: { href: '/oauth/jwks' } },
     }),
   );

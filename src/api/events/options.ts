@@ -2,6 +2,7 @@
 
 import Type from 'typebox';
 import type { Config } from '../../config/config.ts';
+import type { PublishedCertificate } from '../../egress/client_certificate.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import type { StoredEvent } from '../../events/store.ts';
 import type { DeliveryKeyring } from '../../webhooks/sending/delivery_keyring.ts';
@@ -13,6 +14,8 @@ export interface EventRoutesOptions extends RouteParts {
   config: Config;
   settings: WebhookSettings;
   deliveryKeys: DeliveryKeyring;
+  /** Null if there is none. */
+  clientCertificate: PublishedCertificate | null;
   /** Called after each commit with the stored events. */
   onPublished: (events: StoredEvent[]) => void;
   /** Called with the positions of events whose bodies were erased. */

@@ -19,7 +19,12 @@ import { idempotencyNamespace, requireApp, requireLockedApp } from '../apps/app_
 import { appId } from '../apps/schemas.ts';
 import { route, serve } from '../route.ts';
 import { type SubscriptionBodies, SubscriptionMade, SubscriptionShown } from './schemas.ts';
-import { createResponse, requireMaySubscribe, type WebhookRoutesOptions } from './subscription_access.ts';
+import {
+  createResponse,
+  prepareCreation,
+  requireMaySubscribe,
+  type WebhookRoutesOptions,
+} from './subscription_access.ts';
 import { checkSubscription } from './subscription_body.ts';
 import { representSubscription } from './subscription_representation.ts';
 import { exampleSubscription } from './subscription_routes.ts';
@@ -84,11 +89,12 @@ export function registerAppSubscriptions(
       const { client } = await requireApp(db, asMember(caller), params.id);
       const owner: Owner = { kind: 'client', clientId: client.id };
       await requireMaySubscribe(options, owner);
+      const prepared = await prepareCreation(options, owner, body);
       return sendIdempotent(options, request, reply, idempotencyNamespace(caller), (outer) =>
         inTransaction(outer, async (tx) => {
           await requireLockedApp(tx, asMember(caller), client.id);
           await actAs(tx, caller);
-          return createResponse(tx, options, owner, body);
+          return createResponse(tx, options, owner, prepared);
         }),
       );
     },

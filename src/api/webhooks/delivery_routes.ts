@@ -16,6 +16,7 @@ import {
 import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../../http/schema.ts';
+import type { StreamSlots } from '../../http/stream_slots.ts';
 import { readTime } from '../../http/time.ts';
 import { type Delivery, type DeliveryStatus, deliveryStatuses } from '../../webhooks/log/delivery.ts';
 import { type DeliveryDetails, readDelivery } from '../../webhooks/log/delivery_details.ts';
@@ -35,7 +36,6 @@ import { sendIdempotentForOwner } from './idempotency.ts';
 import { readFromLog } from './log_reads.ts';
 import { reader, writer } from './owner_admission.ts';
 import { AttemptError, deliveryMembers, mapOf, milliseconds } from './schemas.ts';
-import type { StreamSlots } from './stream_slots.ts';
 import { requireSubscription, type WebhookRoutesOptions } from './subscription_access.ts';
 
 const DeliveryShown = named('Delivery', Type.Object(deliveryMembers, strict));
@@ -151,7 +151,7 @@ export const deliveryRoutes = {
 
 /** @param slots of all live streams */
 export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamSlots): void {
-  const { db, logDb, guard, headerNames, catalogue } = options;
+  const { db, logDb, guard, headerNames, presenter, catalogue } = options;
   const scopeOf = (kind: string) => {
     const object = catalogue.kinds.get(kind)?.object ?? null;
     return object === null ? null : `read:${object}`;
@@ -175,7 +175,8 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
         }));
       };
       const { tokenId, accountId, clientId } = caller;
-      return streams.send(request, reply, { poll, tokenId, owner: accountId ?? `client:${clientId}` });
+      const holder = { tokenId, owner: accountId ?? `client:${clientId}`, clientId };
+      return streams.send(request, reply, { poll, ...holder });
     }
     if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();
     const before = page.after === null ? null : Number(page.after);
@@ -196,7 +197,7 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
 
   serve(options, deliveryRoutes.read, async ({ caller: owner, params: { id } }) =>
     representDetails(
-      await requireDelivery(readFromLog(readDelivery(logDb, owner, id, headerNames, scopeOf))),
+      await requireDelivery(readFromLog(readDelivery(logDb, owner, id, headerNames, presenter, scopeOf))),
     ),
   );
 
@@ -205,6 +206,10 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
       switch (await resendDelivery(tx, owner, id)) {
         case 'not-found':
           throw notFound();
+        case 'pulled':
+          throw new Problem(409, 'The subscription has no URL: read its events again.', {
+            code: 'pull-only',
+          });
         case 'disabled':
           throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
         case 'cancelled':
@@ -216,7 +221,9 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
             },
           );
         case 'due': {
-          const delivery = await requireDelivery(readDelivery(tx, owner, id, headerNames, scopeOf));
+          const delivery = await requireDelivery(
+            readDelivery(tx, owner, id, headerNames, presenter, scopeOf),
+          );
           const headers = { location: `/deliveries/${id}` };
           return { status: 202, headers, body: JSON.stringify(representDelivery(delivery)) };
         }

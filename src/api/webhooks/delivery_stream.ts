@@ -9,8 +9,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../../http/problem.ts';
-import { beginStream } from './stream_response.ts';
-import type { SlotHolder, StreamSlots } from './stream_slots.ts';
+import { beginStream } from '../../http/stream_response.ts';
+import type { SlotHolder, StreamSlots } from '../../http/stream_slots.ts';
 
 /** The newest deliveries, which are watched for changes. */
 export const watchedMax = 100;
@@ -47,7 +47,7 @@ export class DeliveryStreams {
     try {
       // An error before the first event is an ordinary error response.
       const first = await poll();
-      beginStream(reply);
+      beginStream(reply, stream);
       await this.#run(request, reply, stream, poll, first);
     } finally {
       this.#slots.release(stream);
@@ -63,7 +63,6 @@ export class DeliveryStreams {
     first: Delivery[],
   ): Promise<void> {
     const { raw } = reply;
-    raw.on('close', () => stream.abort());
     const endsAt = performance.now() + streamMsMax;
     const sent = new Map<string, string>();
     let reason = 'shutdown';

@@ -9,22 +9,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../../http/problem.ts';
+import { beginStream, endStream, hasRoom } from '../../http/stream_response.ts';
 import type { EventPage, EventReader, ReadResult } from '../../webhooks/reader/event_reader.ts';
 import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
 import type { Subscription } from '../../webhooks/subscriptions/subscription.ts';
 import { itemText } from './pulled_page.ts';
-import { beginStream } from './stream_response.ts';
 
 const heartbeatMs = 15_000;
 const streamMsMax = 15 * 60_000;
 const checkMs = 1_000;
-/** The next page is read when the client has left no more than this unread. */
-const unreadBytesMax = 262_144;
 const streamedPage = { limit: 200, bytesMax: 524_288 };
-/** A client that takes nothing for so long is disconnected. */
-const stalledMsMax = 60_000;
-/** Milliseconds for the last words to a slow client. */
-const farewellMs = 500;
 
 export interface EventStreamSource {
   reader: EventReader;
@@ -45,9 +39,8 @@ export async function streamEvents(
   stream: AbortController,
   source: EventStreamSource,
 ): Promise<void> {
-  beginStream(reply);
+  beginStream(reply, stream);
   const { raw } = reply;
-  raw.on('close', () => stream.abort());
   let isRefused = false;
   const timer = setInterval(() => {
     source.checkToken().catch((error) => {
@@ -58,13 +51,17 @@ export async function streamEvents(
   }, checkMs);
   try {
     const last = await run(request, raw, stream.signal, source);
-    if (!raw.destroyed) await end(raw, isRefused ? await refusal(source) : last);
+    if (!raw.destroyed) await endStream(raw, endText(isRefused ? await refusal(source) : last));
   } finally {
     clearInterval(timer);
   }
 }
 
 type LastEvent = { event: 'terminated' | 'end'; reason: string };
+
+function endText({ event, reason }: LastEvent): string {
+  return `event: ${event}\ndata: ${JSON.stringify({ reason })}\n\n`;
+}
 
 const shutdown: LastEvent = { event: 'end', reason: 'shutdown' };
 
@@ -134,30 +131,4 @@ function pageText({ items, gaps }: EventPage): string {
 function messageText(event: string, id: number, data: string): string {
   const name = event === '' ? '' : `event: ${event}\n`;
   return `${name}id: ${id}\ndata: ${data.replaceAll(/\r\n|\r|\n/g, '\ndata: ')}\n\n`;
-}
-
-/** Waits until the client has taken enough. Disconnects it if it takes too long. @returns false if the stream ends */
-async function hasRoom(raw: FastifyReply['raw'], signal: AbortSignal): Promise<boolean> {
-  const begunAt = performance.now();
-  for (let pauseMs = 1; raw.writableLength > unreadBytesMax && !signal.aborted; ) {
-    if (performance.now() - begunAt > stalledMsMax) {
-      raw.destroy();
-      return false;
-    }
-    await sleep(pauseMs, undefined, { signal }).catch(() => {});
-    pauseMs = Math.min(pauseMs * 2, 100);
-  }
-  return !signal.aborted;
-}
-
-/** A client that does not take the last event soon is disconnected. */
-async function end(raw: FastifyReply['raw'], { event, reason }: LastEvent): Promise<void> {
-  const isTaken = new Promise<void>((resolve) => {
-    raw.end(`event: ${event}\ndata: ${JSON.stringify({ reason })}\n\n`, resolve);
-  });
-  const isLate = Symbol('late');
-  const cancelled = new AbortController();
-  const timeout = sleep(farewellMs, isLate, { signal: cancelled.signal }).catch(() => undefined);
-  if ((await Promise.race([isTaken, timeout])) === isLate) raw.destroy();
-  cancelled.abort();
 }

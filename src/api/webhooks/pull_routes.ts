@@ -4,10 +4,12 @@ import type { FastifyRequest } from 'fastify';
 import Type from 'typebox';
 import type { Principal } from '../../grants/principal.ts';
 import { acceptsEventStream } from '../../http/api.ts';
-import { idParameter, links, ok, queryParameter } from '../../http/describe.ts';
+import { idParameter, jsonBody, links, ok, queryParameter } from '../../http/describe.ts';
 import type { Parameter } from '../../http/operation.ts';
-import { Problem } from '../../http/problem.ts';
+import { ErrorList, Problem } from '../../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../../http/schema.ts';
+import { StreamSlots } from '../../http/stream_slots.ts';
+import { acknowledge } from '../../webhooks/reader/acknowledgement.ts';
 import type { EventPage, EventReader, ReadResult } from '../../webhooks/reader/event_reader.ts';
 import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
 import { ownerOf } from '../../webhooks/subscriptions/owner.ts';
@@ -17,15 +19,17 @@ import { route, serve } from '../route.ts';
 import { streamEvents } from './event_stream.ts';
 import { readFromLog } from './log_reads.ts';
 import { pageText } from './pulled_page.ts';
-import { mapOf } from './schemas.ts';
-import { StreamSlots } from './stream_slots.ts';
+import { AcknowledgementShown, mapOf } from './schemas.ts';
 import { requireOwnSubscription, type WebhookRoutesOptions } from './subscription_access.ts';
+import { representAcknowledgement } from './subscription_representation.ts';
 
 const limitMax = 1_000;
 const limitDefault = 100;
 const waitSecondsMax = 60;
+/** More than any subscription gets. */
+const sequenceMax = 999_999_999_999_999;
 /** Requests that wait cost little: no statement of their own. */
-const waitLimits = { token: 200, owner: 200, node: 2_000 };
+const waitLimits = { token: 200, owner: 200, app: 1_000, node: 2_000 };
 
 const Sequence = () => Type.Integer({ minimum: 1 });
 
@@ -43,7 +47,7 @@ const PulledEvent = Type.Object(
 );
 
 const PulledGap = Type.Object(
-  { from: Sequence(), through: Sequence(), reason: StringEnum('expired', 'cancelled') },
+  { from: Sequence(), through: Sequence(), reason: StringEnum('expired', 'cancelled', 'failed') },
   strict,
 );
 
@@ -53,6 +57,11 @@ const PulledEvents = named(
     { items: Type.Array(PulledEvent, { maxItems: limitMax }), gaps: Type.Array(PulledGap), _links: links },
     strict,
   ),
+);
+
+const AcknowledgementGiven = named(
+  'AcknowledgementGiven',
+  Type.Object({ sequence: Type.Integer({ minimum: 1, maximum: sequenceMax }) }, strict),
 );
 
 const lastEventId: Parameter = {
@@ -71,7 +80,7 @@ export const pullRoutes = {
     tag: 'subscriptions',
     summary: 'Read events',
     description:
-      'The events after a sequence, in order, with the headers and bodies of their deliveries. Every sequence is among the items or in a gap: `expired` if it is older than the retention, `cancelled` if it was erased or the owner has no right to it. `next` is on every page; request it again to get what is new. With `Accept: text/event-stream`, each item is a server-sent event whose `id` is its sequence; `event: gap` tells of gaps, `event: terminated` that the subscription ended or is disabled, and `event: end` that the stream ended for another reason and can be resumed.',
+      'The events after a sequence, in order, with the headers and bodies of their deliveries. Every sequence is among the items or in a gap: `expired` if it is older than the retention, `cancelled` if it was erased or the owner has no right to it, `failed` if it could not be converted to the version of the subscription: read it again later. `next` is on every page; request it again to get what is new. With `Accept: text/event-stream`, each item is a server-sent event whose `id` is its sequence; `event: gap` tells of gaps, `event: terminated` that the subscription ended or is disabled, and `event: end` that the stream ended for another reason and can be resumed.',
     admission: token('read:webhooks'),
     parameters: [
       idParameter('subscription'),
@@ -92,6 +101,19 @@ export const pullRoutes = {
     streamsEvents: true,
     problems: [400, 409, 429],
   }),
+  acknowledge: route({
+    id: 'acknowledge_events',
+    method: 'post',
+    path: '/subscriptions/{id}/ack',
+    tag: 'subscriptions',
+    summary: 'Acknowledge events',
+    description:
+      'Says that everything up to a sequence was read. It only informs: the subscription, the console and a metric show it. An earlier sequence changes nothing.',
+    admission: token('read:webhooks'),
+    parameters: [idParameter('subscription')],
+    body: jsonBody(AcknowledgementGiven, { sequence: 42 }),
+    responses: ok('The last acknowledged sequence.', AcknowledgementShown),
+  }),
 };
 
 interface PullQuery {
@@ -104,6 +126,7 @@ interface PullQuery {
 export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots): void {
   const { api, db, guard, reader, watch } = options;
   const waits = new StreamSlots(api, waitLimits, 'waiting requests');
+  registerAcknowledge(options);
 
   serve(options, pullRoutes.events, async ({ request, reply, caller, params: { id } }) => {
     const checkOwner = async () =>
@@ -111,7 +134,7 @@ export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots):
     const subscription = await requireOwnSubscription(db, ownerOf(caller, 'read'), id);
     const query = readQuery(request);
     const resumedAfter = readLastEventId(request);
-    const holder = { tokenId: caller.tokenId, owner: ownerName(caller) };
+    const holder = { tokenId: caller.tokenId, owner: ownerName(caller), clientId: caller.clientId };
     if (acceptsEventStream(request)) {
       const after = resumedAfter ?? query.after;
       const stream = slots.take(holder);
@@ -136,6 +159,7 @@ export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots):
     if (page.through === query.after && query.wait > 0) {
       const slot = waits.take(holder);
       reply.raw.on('close', () => slot.abort());
+      if (reply.raw.destroyed) slot.abort();
       try {
         await waitFor(watch, subscription, query, slot.signal);
       } finally {
@@ -151,6 +175,18 @@ export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots):
       .header('link', `<${next}>; rel="next"`)
       .type('application/json; charset=utf-8')
       .send(pageText(page, request.url, next));
+  });
+}
+
+function registerAcknowledge(options: WebhookRoutesOptions): void {
+  const { db } = options;
+  serve(options, pullRoutes.acknowledge, async ({ caller, params: { id }, body: { sequence } }) => {
+    const { lane } = await requireOwnSubscription(db, ownerOf(caller, 'read'), id);
+    const result = await acknowledge(db, lane, sequence);
+    if (result.kind === 'acknowledged') return representAcknowledgement(result);
+    const errors = new ErrorList();
+    errors.add(['sequence'], `is beyond the newest sequence, ${result.head}`, 'invalid-cursor');
+    return errors.raise();
   });
 }
 
@@ -187,7 +223,7 @@ function readQuery(request: FastifyRequest): PullQuery {
     return value;
   };
   return {
-    after: read('after', 0, 999_999_999_999_999, 0),
+    after: read('after', 0, sequenceMax, 0),
     limit: read('limit', 1, limitMax, limitDefault),
     wait: read('wait', 0, waitSecondsMax, 0),
   };

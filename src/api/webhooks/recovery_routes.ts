@@ -113,6 +113,7 @@ export const recoveryRoutes = {
     admission: writer,
     parameters: [id, job],
     responses: { 204: { description: 'The recovery is cancelled.' } },
+    problems: [409],
   }),
 };
 
@@ -128,11 +129,18 @@ export function registerRecoveries(options: WebhookRoutesOptions, wake: () => vo
       states: [...new Set([status].flat())] as RecoverableState[],
     };
     await sendIdempotentForOwner(options, request, reply, owner, async (tx) => {
-      const { id, lane, state } = await requireOwnSubscription(tx, owner, params.id);
+      const { id, lane, state, url } = await requireOwnSubscription(tx, owner, params.id);
       if (state !== 'active') {
         throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
       }
-      const recovery = await startRecovery(tx, lane, range);
+      // What was pulled before can be pulled again.
+      const states = url === null ? range.states.filter((each) => each === 'missing') : range.states;
+      if (states.length === 0) {
+        throw new Problem(409, 'The subscription has no URL. Only what is missing can be recovered.', {
+          code: 'pull-only',
+        });
+      }
+      const recovery = await startRecovery(tx, lane, { ...range, states });
       if (recovery === undefined) {
         throw new Problem(
           409,

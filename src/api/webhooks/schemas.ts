@@ -5,6 +5,7 @@ import { retryStepSecondsMax, retryStepsMax } from '../../config/config.ts';
 import { builtInNames, pingName } from '../../events/built_in_names.ts';
 import type { EventKind } from '../../events/kind.ts';
 import { patternsOf } from '../../events/kind_pattern.ts';
+import { knownVersions } from '../../events/versions.ts';
 import { links } from '../../http/describe.ts';
 import { Id, Nullable, named, StringEnum, strict, Time, Url, worded } from '../../http/schema.ts';
 import { deliveryStates } from '../../webhooks/log/delivery.ts';
@@ -22,7 +23,9 @@ import {
   maskedValue,
   staticHeadersMax,
 } from '../../webhooks/subscriptions/static_headers.ts';
+import { authTypes, type GivenAuth, type ShownAuth } from '../../webhooks/subscriptions/subscriber_auth.ts';
 import { formats } from '../../webhooks/subscriptions/subscription.ts';
+import { FilterSchema } from './filter_body.ts';
 
 /** An object with arbitrary names, typed so that generated clients know the type of its values. */
 export const mapOf = <V extends TSchema>(value: V) =>
@@ -30,6 +33,10 @@ export const mapOf = <V extends TSchema>(value: V) =>
 
 const Signature = () => StringEnum(...signatureShapes);
 const Format = () => StringEnum(...formats);
+/** `agent`: an agent made it over the Model Context Protocol. */
+const ShownFormat = () => StringEnum(...formats, 'agent');
+const VersionName = () =>
+  Type.String({ description: 'A date: of each kind, the newest version that is not later is sent.' });
 const RateLimit = () =>
   worded(
     'an integer from 1 to 10000 (per second), or null',
@@ -53,6 +60,11 @@ const HeaderValue = () =>
     `a string of 1 to ${headerValueBytesMax} visible ASCII characters, with spaces only between them`,
     Type.String({ minLength: 1, maxLength: headerValueBytesMax, pattern: '^[!-~]([ -~]*[!-~])?$' }),
   );
+const Credential = (description: string) =>
+  worded(
+    'a string of 1 to 1024 visible ASCII characters',
+    Type.String({ minLength: 1, maxLength: 1_024, pattern: '^[ -~]+$', description }),
+  );
 const headersOf = <V extends TSchema>(value: V) =>
   Type.Unsafe<Record<string, Static<V>>>({
     type: 'object',
@@ -60,6 +72,71 @@ const headersOf = <V extends TSchema>(value: V) =>
     propertyNames: { pattern: headerName },
     additionalProperties: value,
   });
+
+/** Which members belong to which type is checked apart (`checkAuth`), because errors of a union of schemas say less. */
+const authMembers = {
+  username: Type.Optional(
+    worded(
+      'a string of 1 to 256 characters without control characters',
+      Type.String({
+        minLength: 1,
+        maxLength: 256,
+        pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]+$',
+        description: 'Of `basic`.',
+      }),
+    ),
+  ),
+  name: Type.Optional(Type.String({ pattern: headerName, description: 'Of `header`.' })),
+  token_url: Type.Optional(worded('a URL', Url(), 'url_invalid')),
+  client_id: Type.Optional(Credential('Of `oauth2`.')),
+  scope: Type.Optional(
+    worded(
+      'a string of 1 to 1024 characters: words of visible ASCII, with one space between them',
+      Type.String({
+        minLength: 1,
+        maxLength: 1_024,
+        pattern: '^[!#-\\[\\]-~]+( [!#-\\[\\]-~]+)*$',
+        description: 'Of `oauth2` (RFC 6749 section 3.3).',
+      }),
+    ),
+  ),
+};
+const authType = StringEnum(...authTypes);
+const AuthShown = named(
+  'SubscriberAuth',
+  Type.Unsafe<ShownAuth>(
+    Type.Object({ type: authType, ...authMembers }, { ...strict, description: 'Without its secret.' }),
+  ),
+);
+const AuthGiven = named(
+  'SubscriberAuthGiven',
+  Type.Unsafe<GivenAuth>(
+    Type.Object(
+      {
+        type: authType,
+        ...authMembers,
+        password: Type.Optional(
+          worded(
+            'a string of 1 to 1024 characters without control characters',
+            Type.String({
+              minLength: 1,
+              maxLength: 1_024,
+              pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]+$',
+              description: 'Of `basic`.',
+            }),
+          ),
+        ),
+        value: Type.Optional(HeaderValue()),
+        client_secret: Type.Optional(Credential('Of `oauth2`.')),
+      },
+      {
+        ...strict,
+        description:
+          'How deliveries authenticate besides their signature: `basic` with `username` and `password` (RFC 7617), `header` with `name` and `value`, `oauth2` with `token_url`, `client_id`, `client_secret` and optionally `scope` (client credentials), or `mtls` with the deployment’s certificate.',
+      },
+    ),
+  ),
+);
 
 const GivenSecret = () =>
   worded(
@@ -70,21 +147,38 @@ const GivenSecret = () =>
     }),
   );
 
+const acknowledgedMembers = { sequence: Type.Integer({ minimum: 1 }), at: Time() };
+const Acknowledged = Type.Object(acknowledgedMembers, {
+  ...strict,
+  description: 'How far the subscriber says that it has read.',
+});
+export const AcknowledgementShown = named('Acknowledgement', Type.Object(acknowledgedMembers, strict));
+
+const AgentShown = Type.Object({ mode: StringEnum('webhook', 'poll'), expires_at: Time() }, strict);
+
 export const subscriptionMembers = {
   id: Id(),
-  url: Type.String({ format: 'uri', maxLength: 2_048 }),
+  url: Nullable(
+    Type.String({ format: 'uri', maxLength: 2_048, description: 'Null if the subscriber only pulls.' }),
+  ),
   kinds: Type.Array(Type.String(), { minItems: 1, maxItems: 100 }),
   signature: Signature(),
-  format: Format(),
+  format: ShownFormat(),
+  version: Nullable(VersionName()),
   ordered: Type.Boolean(),
   rate_limit: RateLimit(),
   retry_schedule: RetrySchedule(),
+  filter: Nullable(FilterSchema),
   description: Description(),
   headers: headersOf(StringEnum(maskedValue)),
+  auth: Nullable(AuthShown),
+  handshake: Type.Boolean({ description: 'Whether each new URL must echo a challenge.' }),
   state: StringEnum('active', 'disabled'),
   disabled_reason: Type.Optional(Nullable(Type.String())),
   failing_since: Nullable(Time()),
   disables_at: Nullable(Time()),
+  acknowledged: Nullable(Acknowledged),
+  agent: { ...Nullable(AgentShown), description: 'Null if no agent made the subscription.' },
   owner: StringEnum('grant', 'user', 'client'),
   grant: Nullable(Id()),
   client: Nullable(Type.String()),
@@ -114,6 +208,20 @@ export const SecretRotation = named(
   ),
 );
 
+/** The member `version` of the bodies. Without versions, only null can be given: there is nothing to choose. */
+function versionMembers(names: readonly string[]) {
+  const pattern = `^(${names.join('|')})$`;
+  const chosen = <S extends TSchema>(schema: S) =>
+    worded(`one of ${names.join(', ')}`, schema, 'unknown-version');
+  const create = { version: Type.Optional(chosen(Type.String({ pattern }))) };
+  const patch = { version: Type.Optional(chosen(Nullable(Type.String({ pattern })))) };
+  if (names.length > 0) return { create, patch };
+  return {
+    create: {} as typeof create,
+    patch: { version: Type.Optional(Type.Null()) } as unknown as typeof patch,
+  };
+}
+
 /** @param declared the platform's kinds, on which these bodies depend */
 export function subscriptionBodies(declared: readonly EventKind[]) {
   const names = declared.map(({ name }) => name);
@@ -127,23 +235,29 @@ export function subscriptionBodies(declared: readonly EventKind[]) {
   );
   const kinds = Type.Array(kind, { minItems: 1, maxItems: 100 });
   const url = worded('a URL', Url(), 'url_invalid');
+  const version = versionMembers(knownVersions(declared));
   const choices = {
     rate_limit: Type.Optional(RateLimit()),
     retry_schedule: Type.Optional(RetrySchedule()),
+    filter: Type.Optional(Nullable(FilterSchema)),
   };
   return {
     create: named(
       'SubscriptionCreate',
       Type.Object(
         {
-          url,
+          // Null: nothing is sent, and the subscriber reads `/subscriptions/{id}/events`.
+          url: Nullable(url),
           kinds,
           ...choices,
           signature: Type.Optional(Signature()),
           format: Type.Optional(Format()),
+          ...version.create,
           ordered: Type.Optional(Type.Boolean()),
           description: Type.Optional(Description()),
           headers: Type.Optional(Nullable(headersOf(HeaderValue()))),
+          auth: Type.Optional(Nullable(AuthGiven)),
+          handshake: Type.Optional(Type.Boolean()),
           secret: Type.Optional(GivenSecret()),
         },
         strict,
@@ -159,9 +273,13 @@ export function subscriptionBodies(declared: readonly EventKind[]) {
           ...choices,
           signature: Type.Optional(Nullable(Signature())),
           format: Type.Optional(Nullable(Format())),
+          ...version.patch,
           ordered: Type.Optional(Nullable(Type.Boolean())),
           description: Type.Optional(Nullable(Description())),
           headers: Type.Optional(Nullable(headersOf(Nullable(HeaderValue())))),
+          // Replaced as a whole: the members of two types do not fit together.
+          auth: Type.Optional(Nullable(AuthGiven)),
+          handshake: Type.Optional(Nullable(Type.Boolean())),
           state: Type.Optional(StringEnum('active', 'disabled')),
         },
         strict,

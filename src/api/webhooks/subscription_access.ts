@@ -12,6 +12,7 @@ import { Problem } from '../../http/problem.ts';
 import { dashed } from '../../http/problem_codes.ts';
 import type { EventReader } from '../../webhooks/reader/event_reader.ts';
 import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
+import type { Presenter } from '../../webhooks/sending/presentation.ts';
 import {
   type AppSubscriptions,
   mayOwnSubscriptions,
@@ -30,8 +31,9 @@ import { QuotaExceeded, type QuotaUse } from '../../webhooks/subscriptions/subsc
 import type { RouteParts } from '../route.ts';
 import { type BodyRules, fieldsOf, type NewSubscription } from './subscription_body.ts';
 import { mayChange, representSubscription } from './subscription_representation.ts';
+import { challengeNew, type HandshakeRules } from './url_handshake.ts';
 
-export interface WebhookRoutesOptions extends RouteParts, BodyRules {
+export interface WebhookRoutesOptions extends RouteParts, BodyRules, HandshakeRules {
   /** Used to read the log. */
   logDb: Database;
   catalogue: Catalogue;
@@ -40,9 +42,13 @@ export interface WebhookRoutesOptions extends RouteParts, BodyRules {
   appSubscriptions: AppSubscriptions;
   quotas: Quotas;
   headerNames: HeaderNames;
+  presenter: Presenter;
   reader: EventReader;
   watch: LaneWatch;
 }
+
+/** A body whose URL has echoed, if it must. */
+export type PreparedSubscription = NewSubscription & { secret: string };
 
 /**
  * Finds a subscription that the owner may see, delete and test.
@@ -60,7 +66,8 @@ export async function requireSubscription(
 
 /**
  * Finds a subscription that the owner may also change.
- * @throws Problem 404 likewise; 403 if the owner is a user and the subscription belongs to an app that acts for them
+ * @throws Problem 404 likewise; 403 if the owner is a user and the subscription belongs to an app that acts for them; 409 if an agent
+ *   made it
  */
 export async function requireOwnSubscription(
   db: Database | Transaction,
@@ -68,7 +75,10 @@ export async function requireOwnSubscription(
   id: string,
 ): Promise<Subscription> {
   const subscription = await requireSubscription(db, owner, id);
-  if (mayChange(subscription, owner)) return subscription;
+  if (mayChange(subscription, owner)) {
+    await refuseAgents(db, id);
+    return subscription;
+  }
   throw new Problem(
     403,
     'The subscription belongs to an app, and only the app can change it. You can test and delete it.',
@@ -78,8 +88,34 @@ export async function requireOwnSubscription(
   );
 }
 
+/**
+ * What an agent subscribed to over the Model Context Protocol changes in the same way only: there, a new URL is challenged.
+ * @throws Problem 409
+ */
+export async function refuseAgents(db: Database | Transaction, id: string): Promise<void> {
+  const { rows } = await sql`select from agent_subscriptions where id = ${id}`.execute(db);
+  if (rows.length === 0) return;
+  throw new Problem(409, 'An agent made the subscription, and only the agent can change it.', {
+    code: 'subscription-of-an-agent',
+  });
+}
+
 export function subscriptionNotFound(): Problem {
   return new Problem(404, 'Subscription not found.');
+}
+
+/**
+ * Checks what needs the network. Call it outside a transaction, and create the subscription with the body that it returns.
+ * @throws Problem 422, 429
+ */
+export async function prepareCreation(
+  options: WebhookRoutesOptions,
+  owner: Owner,
+  body: NewSubscription,
+): Promise<PreparedSubscription> {
+  const { secret = makeSecret() } = body;
+  await challengeNew(options, owner, fieldsOf(body, options), body, secret);
+  return { ...body, secret };
 }
 
 /** @throws Problem 422 if a quota leaves no room, 409 if the owner is gone */
@@ -87,9 +123,9 @@ export async function createResponse(
   tx: Database | Transaction,
   options: WebhookRoutesOptions,
   owner: Owner,
-  body: NewSubscription,
+  body: PreparedSubscription,
 ): Promise<JsonResponse> {
-  const { headers, secret = makeSecret() } = body;
+  const { headers, auth = null, secret } = body;
   const { sealer, quotas } = options;
   const fields = fieldsOf(body, options);
   const subscription = await createSubscription(
@@ -98,7 +134,7 @@ export async function createResponse(
     fields,
     secret,
     sealer,
-    headers ?? {},
+    { headers: headers ?? {}, auth },
     quotas,
   ).catch((error) => {
     throw error instanceof QuotaExceeded ? quotaProblem(error.quota) : error;

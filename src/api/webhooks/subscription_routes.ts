@@ -21,11 +21,12 @@ import {
   pageParameters,
 } from '../../http/describe.ts';
 import { readPage, sendPage } from '../../http/page.ts';
-import { Problem } from '../../http/problem.ts';
+import { ErrorList, Problem } from '../../http/problem.ts';
 import { Id, named, strict } from '../../http/schema.ts';
 import { sendTest } from '../../webhooks/log/resend.ts';
 import { makeSecret } from '../../webhooks/subscriptions/signature.ts';
 import { patchHeaders } from '../../webhooks/subscriptions/static_headers.ts';
+import { patchAuth } from '../../webhooks/subscriptions/subscriber_auth.ts';
 import {
   actAsOwner,
   changeSubscription,
@@ -33,12 +34,12 @@ import {
   listSubscriptions,
   lockSubscription,
   type Owner,
-  readSecrets,
-  rotateSecret,
   type Subscription,
 } from '../../webhooks/subscriptions/subscription.ts';
+import { readSecrets, rotateSecret } from '../../webhooks/subscriptions/subscription_secrets.ts';
 import { disableByOwner, enableByOwner } from '../../webhooks/subscriptions/subscription_state.ts';
 import { route, serve } from '../route.ts';
+import { checkFilter } from './filter_body.ts';
 import { sendIdempotentForOwner } from './idempotency.ts';
 import { reader, writer } from './owner_admission.ts';
 import {
@@ -50,6 +51,8 @@ import {
 } from './schemas.ts';
 import {
   createResponse,
+  prepareCreation,
+  refuseAgents,
   requireMaySubscribe,
   requireOwnSubscription,
   requireSubscription,
@@ -63,6 +66,7 @@ import {
   type PatchedSubscription,
 } from './subscription_body.ts';
 import { representSecrets, representSubscription } from './subscription_representation.ts';
+import { challengeChange, needsChallenge } from './url_handshake.ts';
 
 /** Seconds for which a replaced secret also signs. */
 const overlapSecondsDefault = 86_400;
@@ -120,6 +124,7 @@ const fixedRoutes = {
     admission: writer,
     parameters: [id],
     responses: ok('The secret, and the previous one while it still signs.', SubscriptionSecret),
+    problems: [409],
   }),
   rotateSecret: route({
     id: 'rotate_subscription_secret',
@@ -168,6 +173,7 @@ export function subscriptionRoutes(bodies: SubscriptionBodies) {
       parameters: [id],
       body: mergePatchBody(bodies.patch, { ordered: true }),
       responses: ok('The changed subscription.', SubscriptionShown),
+      problems: [409],
     }),
     test: route({
       id: 'test_subscription',
@@ -199,10 +205,11 @@ export function registerSubscriptions(options: WebhookRoutesOptions, routes: Sub
     routes.create,
     async ({ request, reply, caller: owner, body }) => {
       await requireMaySubscribe(options, owner);
+      const prepared = await prepareCreation(options, owner, body);
       return sendIdempotentForOwner(options, request, reply, owner, (outer) =>
         inTransaction(outer, async (tx) => {
           await actAsOwner(tx, owner);
-          return createResponse(tx, options, owner, body);
+          return createResponse(tx, options, owner, prepared);
         }),
       );
     },
@@ -235,6 +242,7 @@ export function registerSubscriptions(options: WebhookRoutesOptions, routes: Sub
     const example = exampleOf(body.kind, options.catalogue);
     return sendIdempotentForOwner(options, request, reply, owner, async (tx) => {
       const subscription = await requireSubscription(tx, owner, params.id);
+      await refuseAgents(tx, subscription.id);
       if (subscription.state !== 'active') {
         throw new Problem(409, 'The subscription is disabled.', { code: 'subscription-disabled' });
       }
@@ -252,7 +260,11 @@ function registerChange(options: WebhookRoutesOptions, routes: SubscriptionRoute
     options,
     routes.change,
     async ({ caller: owner, params, body }) => {
-      const { id, lane } = await requireOwnSubscription(db, owner, params.id);
+      const before = await requireOwnSubscription(db, owner, params.id);
+      const { id, lane } = before;
+      requireSameWay(body.url, before);
+      const planned = applySubscriptionPatch(body, before, options);
+      const echoed = await challengeChange(options, owner, before, planned);
       /**
        * @returns whether the subscription must be enabled afterwards; undefined if the change needs a delivery hold and
        *   has none
@@ -261,11 +273,16 @@ function registerChange(options: WebhookRoutesOptions, routes: SubscriptionRoute
         await actAsOwner(tx, owner);
         await lockSubscription(tx, owner, id);
         const subscription = await requireSubscription(tx, owner, id);
+        requireSameWay(body.url, subscription);
         const patched = applySubscriptionPatch(body, subscription, options);
+        requireFilter(body, patched, options);
+        if (needsChallenge(options, subscription, patched) && patched.url !== echoed)
+          throw changedMeanwhile();
         if (!isOnHold && endsDeliveries(subscription, patched)) return undefined;
-        const { state, headers, ...fields } = patched;
-        const isMoved = new URL(fields.url).origin !== new URL(subscription.url).origin;
+        const { state, headers, auth, ...fields } = patched;
+        const isMoved = originOf(fields.url) !== originOf(subscription.url);
         await patchHeaders(tx, id, headers, isMoved, sealer);
+        await patchAuth(tx, id, auth, isMoved, sealer);
         await changeSubscription(tx, owner, id, fields);
         if (state === 'disabled') await disableByOwner(tx, owner, id);
         return state === 'active' && subscription.state === 'disabled';
@@ -312,22 +329,57 @@ function registerSecrets(options: WebhookRoutesOptions, routes: SubscriptionRout
 }
 
 /** The event to send; null for a `ping`. */
-function exampleOf(name: string | undefined, catalogue: Catalogue): { kind: string; body: unknown } | null {
+function exampleOf(name: string | undefined, catalogue: Catalogue) {
   const kind = catalogue.kinds.get(name ?? pingName);
-  return kind === undefined || kind.isBuiltIn ? null : { kind: kind.name, body: kind.example };
+  return kind === undefined || kind.isBuiltIn
+    ? null
+    : { kind: kind.name, version: kind.version ?? null, body: kind.example };
 }
 
 /**
  * Whether a change ends the right to deliveries or moves them to another URL. Such a change needs a delivery hold.
  */
-function endsDeliveries(current: Subscription, { url, kinds, state, headers }: PatchedSubscription): boolean {
+function endsDeliveries(
+  current: Subscription,
+  { url, kinds, state, headers, auth }: PatchedSubscription,
+): boolean {
   return (
     url !== current.url ||
     headers !== undefined ||
+    auth !== undefined ||
     state === 'disabled' ||
     !current.kinds.every((kind) => kinds.includes(kind))
   );
 }
+
+/**
+ * Whether events are sent or pulled is decided at the creation.
+ * @throws Problem 422 if a subscriber that pulls would get a URL
+ */
+function requireSameWay(url: string | undefined, subscription: Subscription): void {
+  if (url === undefined || subscription.url !== null) return;
+  const errors = new ErrorList();
+  errors.add(['url'], 'stays null: create another subscription for a URL', 'pull-only');
+  errors.raise();
+}
+
+/** A filter must fit the kinds, whichever of them changes. @throws Problem 422 */
+function requireFilter(
+  given: { filter?: unknown; kinds?: unknown },
+  { filter, kinds }: PatchedSubscription,
+  { catalogue }: WebhookRoutesOptions,
+): void {
+  if (given.filter === undefined && given.kinds === undefined) return;
+  const errors = new ErrorList();
+  checkFilter(filter, kinds, errors, catalogue);
+  errors.raise();
+}
+
+function changedMeanwhile(): Problem {
+  return new Problem(409, 'The subscription was changed meanwhile.', { code: 'busy' });
+}
+
+const originOf = (url: string | null) => (url === null ? null : new URL(url).origin);
 
 /** The subject of a delivery hold on one subscription. */
 const deliveriesOf = (lane: number) => ({ clientId: null, accountId: null, lane }) as const;

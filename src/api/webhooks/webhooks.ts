@@ -2,13 +2,14 @@
 
 import type { EventKind } from '../../events/kind.ts';
 import type { ReferencePart } from '../../http/operation.ts';
+import { StreamSlots } from '../../http/stream_slots.ts';
 import { appSubscriptionRoutes, registerAppSubscriptions } from './app_subscription_routes.ts';
 import { deliveryRoutes, registerDeliveries } from './delivery_routes.ts';
+import { filterRoutes, registerFilters } from './filter_routes.ts';
 import { healthRoutes, registerHealthRoutes } from './health_routes.ts';
 import { pullRoutes, registerPull } from './pull_routes.ts';
 import { recoveryRoutes, registerRecoveries } from './recovery_routes.ts';
 import { subscriptionBodies } from './schemas.ts';
-import { StreamSlots } from './stream_slots.ts';
 import type { WebhookRoutesOptions } from './subscription_access.ts';
 import { registerSubscriptions, subscriptionRoutes } from './subscription_routes.ts';
 
@@ -26,6 +27,7 @@ export function registerWebhooksApi(
   registerDeliveries(options, streams);
   registerPull(options, streams);
   registerRecoveries(options, wake);
+  registerFilters(options);
 }
 
 /** @param kinds the platform's kinds */
@@ -39,6 +41,7 @@ export function webhooksPart(kinds: readonly EventKind[]): ReferencePart {
       healthRoutes,
       deliveryRoutes,
       recoveryRoutes,
+      filterRoutes,
     ].flatMap((routes) => Object.values(routes)),
     tags: [
       { name: 'subscriptions', description: 'URLs that receive events.' },

@@ -1,6 +1,7 @@
 /** Queries of the operator's pages. */
 
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
+import { connectionsRefreshMs } from './apps.ts';
 import type { Operations } from './generated.ts';
 import { nextAfter } from './queries.ts';
 import { type RequestInput, request } from './request.ts';
@@ -10,7 +11,8 @@ type Lists =
   | 'GET /admin/accounts'
   | 'GET /admin/apps'
   | 'GET /admin/subscriptions'
-  | 'GET /admin/audit';
+  | 'GET /admin/audit'
+  | 'GET /admin/connections';
 
 const pageSize = 50;
 
@@ -31,6 +33,12 @@ export function adminListQuery<Name extends Lists>(name: Name, filter: Record<st
     getNextPageParam: nextAfter,
   });
 }
+
+/** Connections of all apps, which refresh by themselves. */
+export const adminConnectionsQuery = (filter: Record<string, string>) => ({
+  ...adminListQuery('GET /admin/connections', filter),
+  refetchInterval: connectionsRefreshMs,
+});
 
 /** One account, as a list. */
 export const accountQuery = (id: string) =>
@@ -69,6 +77,12 @@ export const nodesQuery = queryOptions({
   queryKey: ['admin', 'nodes'],
   queryFn: ({ signal }) => request('GET /admin/nodes', { signal }),
   refetchInterval: refreshMs,
+});
+
+/** Not refreshed by itself: each examination takes some statements. */
+export const doctorQuery = queryOptions({
+  queryKey: ['admin', 'doctor'],
+  queryFn: ({ signal }) => request('GET /admin/doctor', { signal }),
 });
 
 export const keysQuery = queryOptions({

@@ -31,6 +31,23 @@ export const membersQuery = (id: string) =>
       request('GET /apps/{id}/members', { path: { id }, query: { limit: 200 }, signal }),
   });
 
+/** Milliseconds between refreshes of connections. */
+export const connectionsRefreshMs = 3_000;
+
+export const appConnectionsQuery = (id: string) =>
+  infiniteQueryOptions({
+    queryKey: ['app', id, 'connections'],
+    queryFn: ({ pageParam, signal }) =>
+      request('GET /apps/{id}/connections', {
+        path: { id },
+        query: { limit: pageSize, after: pageParam ?? undefined },
+        signal,
+      }),
+    initialPageParam: null as string | null,
+    getNextPageParam: nextAfter,
+    refetchInterval: connectionsRefreshMs,
+  });
+
 /** An app has at most 20 subscriptions of its own. */
 export const appSubscriptionsQuery = (id: string) =>
   queryOptions({

@@ -1,7 +1,8 @@
 /** The account menu: the user, the theme, sign-out. */
 
 import { useQuery } from '@tanstack/react-query';
-import { ChevronsUpDown, LogOut, Monitor, Moon, Sun, UserRound } from 'lucide-react';
+import { useNavigate } from '@tanstack/react-router';
+import { ChevronsUpDown, LogOut, Mail, Monitor, Moon, Sun, UserRound } from 'lucide-react';
 import { useState } from 'react';
 import {
   Button,
@@ -48,6 +49,7 @@ export function ThemeSwitch() {
 
 export function AccountMenu() {
   const { data } = useQuery(userQuery);
+  const navigate = useNavigate();
   const email = data?.email ?? '';
   const shown = data?.name || email || 'Account';
   return (
@@ -66,11 +68,15 @@ export function AccountMenu() {
         <Menu
           className="menu"
           onAction={(key) => {
+            if (key === 'notices') void navigate({ to: '/notices' });
             if (key === 'sign-out') void signOut();
           }}
         >
           <MenuItem id="account" className="menu-item" href="/account" target="_blank" rel="noopener">
             <UserRound size={16} aria-hidden /> Your account
+          </MenuItem>
+          <MenuItem id="notices" className="menu-item">
+            <Mail size={16} aria-hidden /> Mail notices
           </MenuItem>
           <MenuItem id="sign-out" className="menu-item">
             <LogOut size={16} aria-hidden /> Sign out

@@ -9,10 +9,12 @@ import {
   Inbox,
   LayoutGrid,
   type LucideIcon,
+  Plug,
   Radio,
   ScrollText,
   Server,
   Settings,
+  Stethoscope,
   Users,
   Webhook,
 } from 'lucide-react';
@@ -40,7 +42,9 @@ const operatorEntries: readonly Entry[] = [
   { to: '/operator/apps', title: 'All apps', icon: LayoutGrid },
   { to: '/operator/subscriptions', title: 'All subscriptions', icon: Radio },
   { to: '/operator/rejected', title: 'Rejected events', icon: FileWarning },
+  { to: '/operator/connections', title: 'Connections', icon: Plug },
   { to: '/operator/audit', title: 'Audit log', icon: ScrollText },
+  { to: '/operator/doctor', title: 'Doctor', icon: Stethoscope },
   { to: '/operator/settings', title: 'Settings', icon: Settings },
 ];
 

@@ -26,7 +26,8 @@ interface DraftFormProps<Draft> {
   /** @throws ApiError */
   onSubmit: (draft: Draft) => Promise<void>;
   onCancel?: (() => void) | undefined;
-  children: (part: DraftPart<Draft>) => ReactNode;
+  /** @param refused the server's messages by JSON pointer, until their member changes */
+  children: (part: DraftPart<Draft>, refused: ReadonlyMap<string, string>) => ReactNode;
 }
 
 export function DraftForm<Draft extends object>({
@@ -41,6 +42,7 @@ export function DraftForm<Draft extends object>({
 }: DraftFormProps<Draft>) {
   const [draft, setDraft] = useState(first);
   const [errors, setErrors] = useState<FieldErrors<Draft>>({});
+  const [refused, setRefused] = useState<ReadonlyMap<string, string>>(new Map());
   const [failure, setFailure] = useState<string | null>(null);
   const [isPending, setPending] = useState(false);
   const change = (part: Partial<Draft>) => {
@@ -48,15 +50,18 @@ export function DraftForm<Draft extends object>({
     // The error was about the old value.
     const kept = Object.entries(errors).filter(([name]) => !(name in part));
     setErrors(Object.fromEntries(kept) as FieldErrors<Draft>);
+    const changed = members.filter(([, field]) => field in part).map(([member]) => member);
+    setRefused(new Map([...refused].filter(([pointer]) => !changed.includes(pointer.split('/')[1] ?? ''))));
   };
   const send = async (form: Element) => {
     setPending(true);
     try {
       await onSubmit(draft);
     } catch (error) {
-      const refused = error instanceof ApiError ? rejectedFields(error, members, sayError) : {};
-      setErrors(refused);
-      if (Object.keys(refused).length === 0) setFailure(describeFailure(error));
+      const found = error instanceof ApiError ? rejectedFields(error, members, sayError) : {};
+      setErrors(found);
+      if (error instanceof ApiError) setRefused(error.errors);
+      if (Object.keys(found).length === 0) setFailure(describeFailure(error));
       else focusFirstError(form);
     } finally {
       setPending(false);
@@ -66,13 +71,14 @@ export function DraftForm<Draft extends object>({
     event.preventDefault();
     const found = errorsOf(draft);
     setErrors(found);
+    setRefused(new Map());
     setFailure(null);
     if (Object.keys(found).length > 0) focusFirstError(event.currentTarget);
     else await send(event.currentTarget);
   };
   return (
     <form className="stack-large" onSubmit={submit} noValidate>
-      {children({ draft, errors, onChange: change })}
+      {children({ draft, errors, onChange: change }, refused)}
       {failure !== null && (
         <Notice look="bad" title="Your changes were not saved" role="alert">
           <p>{failure}</p>
@@ -104,6 +110,9 @@ function rejectedFields<Draft>(
 /** Moves the focus to the first error, for screen readers. */
 function focusFirstError(form: Element): void {
   requestAnimationFrame(() =>
-    form.querySelector<HTMLElement>('[aria-invalid="true"], [role="alert"]')?.focus(),
+    (
+      form.querySelector<HTMLElement>('[aria-invalid="true"]') ??
+      form.querySelector<HTMLElement>('[role="alert"]')
+    )?.focus(),
   );
 }

@@ -92,8 +92,8 @@ async function initialise(home: Home): Promise<void> {
   await syncFolder(dirname(home.cluster));
 }
 
-/** Removes what a killed initdb left behind. */
-async function removeLeftovers(cluster: string): Promise<void> {
+/** Removes what a killed initdb or restore left behind. */
+export async function removeLeftovers(cluster: string): Promise<void> {
   for (const name of await readdir(dirname(cluster))) {
     if (!name.startsWith(`${basename(cluster)}.new-`)) continue;
     // A surviving initdb may still write. It fails when its directory is gone.
@@ -145,7 +145,8 @@ async function changeFileOwner(home: Home, path: string): Promise<void> {
   if ((await stat(path)).uid !== uid) await lchown(path, uid, gid);
 }
 
-async function syncFolder(path: string): Promise<void> {
+/** Makes the names in a folder durable. */
+export async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, 'r');
   try {
     await folder.sync();

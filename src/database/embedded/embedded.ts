@@ -18,7 +18,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { findBinaries } from './binaries.ts';
 import { passwordOf, prepareCluster } from './cluster.ts';
-import { EmbeddedError } from './error.ts';
+import { asEmbeddedError, EmbeddedError } from './error.ts';
 import { type FileLock, fileLock, tryFileLock } from './file_lock.ts';
 import { clusterOf, resolveHome } from './home.ts';
 import {
@@ -204,12 +204,4 @@ class EmbeddedSession implements EmbeddedPostgres {
   #lockPath(name: 'server' | 'start' | 'users'): string {
     return join(this.#dataDir, 'postgres.locks', name);
   }
-}
-
-/** Reports system errors, such as a full disk, in one sentence too. */
-function asEmbeddedError(error: unknown): EmbeddedError {
-  if (error instanceof EmbeddedError) return error;
-  return new EmbeddedError(`The embedded PostgreSQL cannot be used: ${(error as Error).message}.`, {
-    cause: error,
-  });
 }

@@ -86,7 +86,7 @@ export async function createPrivateDirectory(path: string, { uid, gid }: Identit
 }
 
 /** Changes the top directory last, so that the next start repeats an interrupted change. */
-async function changeOwner(path: string, identity: Identity): Promise<void> {
+export async function changeOwner(path: string, identity: Identity): Promise<void> {
   if ((await lstat(path)).isDirectory()) {
     for (const name of await readdir(path)) await changeOwner(join(path, name), identity);
   }

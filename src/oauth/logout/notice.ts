@@ -7,7 +7,7 @@
 
 import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
-import type { Database } from '../../database/database.ts';
+import type { Database, Transaction } from '../../database/database.ts';
 
 /** Delay in seconds after each failed attempt. The notice is given up after the last one. */
 export const retryDelaysSeconds = [5, 30, 120, 600, 3_600, 21_600] as const;
@@ -108,4 +108,13 @@ export async function listLogoutNotices(db: Database, max: number): Promise<List
     order by created_at desc, id desc
     limit ${max}`.execute(db);
   return rows;
+}
+
+/** Gives up all notices that are not delivered. @returns their number */
+export async function giveUpLogoutNotices(tx: Transaction, reason: string): Promise<number> {
+  const { rows } = await sql`
+    update logout_notices set given_up_at = now(), last_error = ${reason}
+    where delivered_at is null and given_up_at is null
+    returning id`.execute(tx);
+  return rows.length;
 }

@@ -14,10 +14,10 @@ import {
 } from '../../accounts/upstream/identity.ts';
 import type { UpstreamProvider } from '../../accounts/upstream/provider_settings.ts';
 import { connectLogin } from '../../accounts/upstream/resolution.ts';
+import { type Html, html } from '../../http/html.ts';
 import { isStorable } from '../../http/json.ts';
 import type { LoginSessions } from '../../oauth/login_session.ts';
 import { formTokenField } from '../form_token.ts';
-import { type Html, html } from '../html.ts';
 import { sendPage } from '../page.ts';
 import { type SignInFailure, signInFailure } from '../sign_in_form.ts';
 import { type FinishOptions, finishContext, registerFinish, toPendingLogin } from './finish_login.ts';

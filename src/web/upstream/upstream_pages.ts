@@ -2,9 +2,9 @@
 
 import type { UpstreamProvider } from '../../accounts/upstream/provider_settings.ts';
 import type { UpstreamErrorCode } from '../../accounts/upstream/upstream_client.ts';
+import { type Html, html } from '../../http/html.ts';
 import { reference } from '../error_page.ts';
 import { formTokenField } from '../form_token.ts';
-import { type Html, html } from '../html.ts';
 import { type SignInFailure, signInFields, signInMessage } from '../sign_in_form.ts';
 
 /** One button for each provider. @param action the URL of the form; null for the page's own URL */

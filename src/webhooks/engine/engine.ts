@@ -16,7 +16,8 @@ import { type Database, isDatabaseUnavailable, openDatabase } from '../../databa
 import { enterEpoch } from '../../database/epoch.ts';
 import { Notifications } from '../../database/notifications.ts';
 import { ensurePartitions } from '../../database/partitions.ts';
-import { collectStartupGarbage } from '../../garbage_collection.ts';
+import { createGuardedFetch } from '../../egress/fetch.ts';
+import { collectAtRest } from '../../garbage_collection.ts';
 import { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type RecoveryTurns, stepRecovery } from '../fan_out/recovery.ts';
@@ -26,8 +27,14 @@ import { removeDeadNodes } from '../lanes/node.ts';
 import { takeNodeName } from '../lanes/node_name.ts';
 import { Worker } from '../lanes/worker.ts';
 import { applyRetention, countExpiringParked } from '../log/retention.ts';
+import { addAcknowledgementMetrics } from '../reader/acknowledgement.ts';
+import { AgentControl } from '../sending/agent_control.ts';
+import { Authorizer } from '../sending/authorization.ts';
 import { DeliveryKeyring } from '../sending/delivery_keyring.ts';
+import { Presenter } from '../sending/presentation.ts';
 import { Sender } from '../sending/sender.ts';
+import { AgentCursors } from '../subscriptions/agent_cursor.ts';
+import { holdFailingAgents } from '../subscriptions/agent_hold.ts';
 import { disableFailing, warnFailing } from '../subscriptions/failing.ts';
 import { disableByWorker } from '../subscriptions/subscription_state.ts';
 import {
@@ -38,6 +45,7 @@ import {
   type ToEngine,
 } from './engine_messages.ts';
 import { ErrorLog } from './error_log.ts';
+import { sessionSettings, withSessionSettings } from './session_settings.ts';
 
 /** Milliseconds between two runs of retention: usually, and if locks of others were in the way. */
 const retentionPauseMs = { usual: 3_600_000, locked: 60_000 };
@@ -73,7 +81,11 @@ class Engine {
   readonly #cache = new EventCache();
   readonly #registry = new Registry();
   readonly #sender: Sender;
+  /** For tokens of subscribers' authorization servers. */
+  readonly #tokens: ReturnType<typeof createGuardedFetch>;
   readonly #worker: Worker;
+  readonly #agentControl: AgentControl;
+  readonly #presenter: Presenter;
   readonly #metrics: WorkerMetrics;
   readonly #keys: DeliveryKeyring;
   readonly #post: (message: FromEngine) => void;
@@ -86,8 +98,9 @@ class Engine {
   readonly #predecessors: readonly string[];
   readonly #nodeName: string | null;
   readonly #retryScheduleSeconds: readonly number[];
-  readonly #collectsStartupGarbage: boolean;
+  readonly #collectsGarbage: boolean;
   #isStarted = false;
+  #stopCollecting = () => {};
   #isStopping = false;
   /** The database's epoch; undefined until the first connection. */
   #epoch: string | undefined;
@@ -105,7 +118,7 @@ class Engine {
     this.#predecessors = settings.predecessors ?? [];
     this.#nodeName = settings.nodeName ?? null;
     this.#retryScheduleSeconds = settings.retryScheduleSeconds;
-    this.#collectsStartupGarbage = settings.collectsStartupGarbage ?? false;
+    this.#collectsGarbage = settings.collectsGarbage ?? false;
     const { databaseUrl, connectionsMax } = settings;
     const secret = Buffer.from(settings.secret);
     const open = (settings: string, connectionsMax: number, connectionTimeoutMs?: number) =>
@@ -119,8 +132,11 @@ class Engine {
     const db = open(sessionSettings, connectionsMax - 1);
     this.#db = db;
     this.#slowDb = open(`${sessionSettings} -c lock_timeout=1s`, 1, slowWaitMs);
+    const { egress, clientCertificate } = settings;
+    this.#tokens = createGuardedFetch(egress);
     this.#sender = new Sender({
-      ...settings.egress,
+      ...egress,
+      ...(clientCertificate === null ? {} : { clientCertificate }),
       onSpan: (span) => post({ type: 'span', span }),
       mayBegin: () => this.#worker.isCurrent,
     });
@@ -137,22 +153,33 @@ class Engine {
     });
     this.#keys = keys;
     const metrics = createWorkerMetrics(this.#registry, db, () => worker.status);
+    addAcknowledgementMetrics(this.#registry, db);
     this.#metrics = metrics;
+    this.#presenter = new Presenter(settings.presentation, this.#onError);
+    const sealer = createSealer(secret, 'subscription-secret');
+    const cursors = new AgentCursors(secret);
+    this.#agentControl = new AgentControl({
+      db,
+      notifications: this.#notifications,
+      sender: this.#sender,
+      sealer,
+      cursors,
+      forbiddenCode: settings.agentForbiddenCode,
+      onError: this.#onError,
+    });
     const worker: Worker = new Worker({
       metrics,
-      onFailing: (lanes) => {
-        disableFailing(db, lanes).then((disabled) => {
-          for (const _lane of disabled) metrics.failing('disabled');
-          if (disabled.length > 0) wake();
-        }, this.#onError);
-      },
+      onFailing: (lanes) => void this.#endFailing(lanes).catch(this.#onError),
       db,
       sender: this.#sender,
-      sealer: createSealer(secret, 'subscription-secret'),
+      sealer,
+      cursors,
       cache: this.#cache,
       kinds: settings.kinds,
       headerNames: settings.headerNames,
       signers: (now) => keys.signers(now),
+      presenter: this.#presenter,
+      authorizer: new Authorizer(this.#tokens.fetch, clientCertificate !== null),
       retryScheduleSeconds: settings.retryScheduleSeconds,
       quotas: settings.quotas,
       nodeName: this.#nodeName,
@@ -190,7 +217,6 @@ class Engine {
       const value = await this.#respond(message.what).catch(this.#onError);
       this.#post({ type: 'response', id: message.id, value: value ?? undefined });
     } else if (type === 'start') {
-      if (this.#collectsStartupGarbage) collectStartupGarbage();
       await this.#start();
       this.#post({ type: 'started' });
     } else {
@@ -220,8 +246,10 @@ class Engine {
     // In another epoch, the database may have an earlier node of this name.
     await takeNodeName(this.#db, this.#nodeName);
     await this.#worker.start();
+    this.#agentControl.start();
     // Not awaited: it reads every lane.
     void this.#warn().catch(this.#onError);
+    if (this.#collectsGarbage) this.#stopCollecting = collectAtRest(() => this.#cache.clear());
     this.#isStarted = true;
   }
 
@@ -240,12 +268,16 @@ class Engine {
     this.#isStopping = true;
     for (const timer of this.#timers) clearInterval(timer);
     clearTimeout(this.#retentionTimer);
+    this.#stopCollecting();
     this.#errors.stop();
     this.#worker.abandon();
+    void this.#agentControl.stop();
     this.#keys.stop();
     // Not awaited: the old database may not respond.
     for (const closing of [
+      this.#presenter.stop(),
       this.#sender.close(),
+      this.#tokens.close(),
       this.#notifications.stop(),
       this.#db.destroy(),
       this.#slowDb.destroy(),
@@ -265,10 +297,14 @@ class Engine {
     this.#isStopping = true;
     for (const timer of this.#timers) clearInterval(timer);
     clearTimeout(this.#retentionTimer);
+    this.#stopCollecting();
     await this.#recovering;
+    await this.#agentControl.stop();
     if (this.#isStarted) await this.#worker.stop();
     else this.#worker.abandon();
+    await this.#presenter.stop();
     await this.#sender.close();
+    await this.#tokens.close();
     this.#keys.stop();
     await this.#notifications.stop();
     this.#errors.stop();
@@ -330,6 +366,13 @@ class Engine {
     })();
   }
 
+  async #endFailing(lanes: readonly number[]): Promise<void> {
+    await holdFailingAgents(this.#db, lanes);
+    const disabled = await disableFailing(this.#db, lanes);
+    for (const _lane of disabled) this.#metrics.failing('disabled');
+    if (disabled.length > 0) this.#post({ type: 'wake' });
+  }
+
   async #warn(): Promise<void> {
     const warnings = await warnFailing(this.#slowDb);
     for (const { subscription, warning, failingSince, disablesAt } of warnings) {
@@ -342,25 +385,4 @@ class Engine {
     }
     if (warnings.length > 0) this.#post({ type: 'wake' });
   }
-}
-
-/**
- * The engine looks rows up by key, in tables that grow from empty to millions of rows between two statistics runs. A
- * plan from when they were empty must not scan them later.
- */
-const plannerSettings = '-c enable_seqscan=off -c jit=off';
-
-/**
- * A paused or partitioned node leaves database sessions behind. The database ends a session whose data is not
- * acknowledged for 10 s, and one that is idle for longer than the pool keeps it.
- */
-const abandonedSettings = '-c idle_session_timeout=45s -c tcp_user_timeout=10s';
-const sessionSettings = `${plannerSettings} ${abandonedSettings}`;
-
-function withSessionSettings(connectionString: string, settings: string): string {
-  // An empty host means a Unix socket: the driver accepts it, the URL class does not.
-  const url = new URL(connectionString.replace('@/', '@socket/'));
-  const given = url.searchParams.get('options') ?? '';
-  url.searchParams.set('options', `${given} ${settings}`.trim());
-  return connectionString.includes('@/') ? url.href.replace('@socket/', '@/') : url.href;
 }

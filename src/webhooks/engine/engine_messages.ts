@@ -3,10 +3,11 @@
  * transferred; nothing is shared.
  */
 
-import type { ConnectorOptions } from '../../egress/connector.ts';
+import type { ClientCertificate, ConnectorOptions } from '../../egress/connector.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { PublishedBatch } from '../fan_out/published_batch.ts';
 import type { AttemptSpan } from '../sending/attempt_span.ts';
+import type { PresentationSettings } from '../sending/presentation.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { Quotas } from '../subscriptions/quotas.ts';
 import type { DescribedError } from './described_error.ts';
@@ -20,9 +21,13 @@ export interface EngineSettings {
   secret: Uint8Array;
   /** How the engine connects to subscribers. */
   egress: ConnectorOptions;
+  clientCertificate: ClientCertificate | null;
   retryScheduleSeconds: readonly number[];
   headerNames: HeaderNames;
+  presentation: PresentationSettings;
   quotas: Quotas;
+  /** The code of the error `Forbidden`, in messages to agents. */
+  agentForbiddenCode: number;
   kinds: KindArrays;
   /** Kinds that a recovery may replay. */
   replayableKinds: KindArrays;
@@ -30,8 +35,8 @@ export interface EngineSettings {
   predecessors?: readonly string[];
   /** The name that the operator gave this node. */
   nodeName?: string | null;
-  /** Whether to return the memory that start-up needed. Blocks the thread for some 100 ms. */
-  collectsStartupGarbage?: boolean;
+  /** Whether to return memory when the thread rests. Blocks it for some 100 ms. */
+  collectsGarbage?: boolean;
 }
 
 /** Which parts of the engine are working. */

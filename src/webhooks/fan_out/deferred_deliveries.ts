@@ -7,26 +7,75 @@
 
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
+import { isOfContent } from './pass_size.ts';
 
 /** Maximum lanes of a step, and deliveries of one of them. */
 const lanesMax = 200;
 const deliveriesMax = 100;
+/** After a failed step, the next one has a quarter of its lanes; after a successful one, twice as many. */
+const cutFactor = 4;
+/** Milliseconds between steps. */
+export const deferredPauseMs = 100;
 
-export interface DeferredStep {
+/** What the leader knows of lanes with deferred deliveries. */
+export class DeferredLanes {
+  /** Whether there may be any. */
+  isAny = false;
+  #after = 0;
+  #max = lanesMax;
+  #notBefore = Number.NEGATIVE_INFINITY;
+
+  async begin(db: Database): Promise<void> {
+    const { rows } = await sql<{ any: boolean }>`
+      select exists (select from deferred_deliveries) as any`.execute(db);
+    this.isAny = rows[0]?.any === true;
+  }
+
+  /** Milliseconds until the next step; infinity if nothing is set aside. */
+  restMs(now: number): number {
+    return this.isAny ? Math.max(0, this.#notBefore - now) : Number.POSITIVE_INFINITY;
+  }
+
+  /**
+   * Takes a step. A lane that fails keeps its deliveries, and the others have their turn.
+   * @returns lanes that got deliveries
+   */
+  async step(db: Database, held: RawBuilder<unknown>, onError: (error: Error) => void): Promise<number[]> {
+    this.#notBefore = performance.now() + deferredPauseMs;
+    try {
+      const { lanes, last, hasMore } = await addDeferred(db, this.#after, this.#max, held);
+      this.#after = last;
+      this.#max = Math.min(this.#max * 2, lanesMax);
+      this.isAny = hasMore;
+      return lanes;
+    } catch (error) {
+      if (!isOfContent(error)) throw error;
+      onError(new Error('deferred deliveries could not be added', { cause: error }));
+      if (this.#max === 1) this.#after = await laneAfter(db, this.#after);
+      this.#max = Math.ceil(this.#max / cutFactor);
+      return [];
+    }
+  }
+}
+
+interface DeferredStep {
   /** Lanes that got deliveries. */
   lanes: number[];
   /** The last lane that the step looked at; 0 if it was the last one. */
   last: number;
+  /** Whether deliveries may still be set aside. */
+  hasMore: boolean;
 }
 
 /**
  * Adds deferred deliveries to their lanes, as far as these are unlocked. Their owners' rights are checked when they are read.
- * @param after the step looks at lanes after this one
+ * @param after the step looks at lanes after this one @param max maximum lanes
  * @param held selects a row while this node is the leader (database/lease.ts)
  */
-export async function addDeferred(
+async function addDeferred(
   db: Database,
   after: number,
+  max: number,
   held: RawBuilder<unknown>,
 ): Promise<DeferredStep> {
   const { rows } = await sql<{ lanes: string | null; count: number; last: string | null }>`
@@ -39,7 +88,7 @@ export async function addDeferred(
       cross join lateral (
         select lane from deferred_deliveries d where d.lane > lane.lane order by d.lane limit 1
       ) as next
-      where lane.number < ${lanesMax}::int
+      where lane.number < ${max}::int
     ),
     free as materialized (
       select lane.lane from lane
@@ -76,12 +125,14 @@ export async function addDeferred(
   const { lanes, count, last } = rows[0] as (typeof rows)[number];
   return {
     lanes: lanes?.split(',').map(Number) ?? [],
-    last: count < lanesMax ? 0 : Number(last),
+    last: count < max ? 0 : Number(last),
+    hasMore: count > 0 || after > 0,
   };
 }
 
-export async function hasDeferred(db: Database): Promise<boolean> {
-  const { rows } = await sql<{ any: boolean }>`
-    select exists (select from deferred_deliveries) as any`.execute(db);
-  return rows[0]?.any === true;
+/** @returns the next lane with deferred deliveries; 0 if there is none */
+async function laneAfter(db: Database, after: number): Promise<number> {
+  const { rows } = await sql<{ lane: string }>`
+    select lane from deferred_deliveries where lane > ${after}::bigint order by lane limit 1`.execute(db);
+  return Number(rows[0]?.lane ?? 0);
 }

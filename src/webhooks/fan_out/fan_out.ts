@@ -157,14 +157,14 @@ export async function fanOut(
       group by account_id, kind
     ),
     matched as materialized (
-      select lane, position
+      select lane, position, digest
       from (
-        select found.lane, found.created_at as since, found.created_position as after,
+        select found.lane, found.filter_digest as digest, found.created_at as since, found.created_position as after,
           unnest(pair.positions) as position, unnest(pair.times) as time
         from pair
         join catalogue on catalogue.name = pair.kind
         cross join lateral (
-          select s.lane, s.created_at, s.created_position
+          select s.lane, s.created_at, s.created_position, s.filter_digest
           from subscriptions s
           where s.account_id = pair.account_id and s.state <> 'ended' and s.kinds && catalogue.patterns
             and ${isInSlice(sql`s.lane`)}
@@ -176,10 +176,10 @@ export async function fanOut(
             and not exists (
               select from clients c where c.id = s.client_id and c.is_stopped offset 0)
           union all
-          select s.lane, s.created_at, s.created_position
+          select s.lane, s.created_at, s.created_position, s.filter_digest
           from ${actingApps(sql`pair.account_id`, sql`(catalogue.scopes is null or g.scopes @> catalogue.scopes)`)} as app
           cross join lateral (
-            select lane, created_at, created_position from subscriptions
+            select lane, created_at, created_position, filter_digest from subscriptions
             where client_id = app.client_id and owner = 'client' and state <> 'ended' and kinds && catalogue.patterns
               and ${isInSlice(sql`lane`)}
             offset 0
@@ -195,7 +195,7 @@ export async function fanOut(
       -- overlapped. Positions are compared as well as times, because the clock may have been set.
       where position > after or since <= time + interval '1 second'
       union all
-      select s.lane, event.position
+      select s.lane, event.position, null
       from (select unnest(positions) as position, lanes from chosen where lanes is not null) as given
       cross join lateral (
         select position from events where day = ${day}::date and position = given.position offset 0
@@ -206,8 +206,11 @@ export async function fanOut(
       ) as s
       where ${isInSlice(sql`target.lane`)}
     ),
+    ${filterEvents(day)},
     grouped as materialized (
-      select lane, count(*) as count, array_agg(position order by position) as positions from matched group by lane
+      select lane, count(*) as count, array_agg(position order by position) as positions from matched
+      where digest is null or (position, digest) in (select position, digest from passed)
+      group by lane
     ),
     ${skipsLocked ? setAsideLocked(day) : sql`unlocked as (select * from grouped)`},
     head as (
@@ -238,6 +241,33 @@ export async function fanOut(
   const row = rows[0] as PassRow;
   if (!row.is_leader) throw new LeaseLostError();
   return toPass(row, range);
+}
+
+/**
+ * Common table expressions: `passed`, the events that meet a filter, by its digest. Each body is read once for all filters, and each
+ * filter is evaluated once for an event, however many subscriptions have it.
+ */
+function filterEvents(day: string) {
+  return sql`
+    filtered as materialized (
+      select position, array_agg(lane) as lanes
+      from (
+        select position, digest, min(lane) as lane from matched where digest is not null group by position, digest
+      ) as each
+      group by position
+    ),
+    passed as materialized (
+      select filtered.position, filter.digest
+      from filtered
+      cross join lateral (
+        select body_as_json(body) as body from events where day = ${day}::date and position = filtered.position offset 0
+      ) as event
+      cross join lateral unnest(filtered.lanes) as given (lane)
+      cross join lateral (
+        select filter_digest as digest, filter_path as path from subscriptions where lane = given.lane offset 0
+      ) as filter
+      where jsonb_path_match(event.body, filter.path, '{}', true)
+    )`;
 }
 
 /** Common table expressions that remove what the pass has taken from the outbox. */

@@ -10,7 +10,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { LeaseLostError } from '../../database/lease.ts';
-import { addDeferred, hasDeferred } from './deferred_deliveries.ts';
+import { DeferredLanes, deferredPauseMs } from './deferred_deliveries.ts';
 import {
   type FanOutOptions,
   type FanOutPass,
@@ -21,7 +21,7 @@ import {
 import { HeavyAccounts } from './heavy_accounts.ts';
 import { type GrownLane, markDue } from './mark_due.ts';
 import { type PassRange, sliceDeliveriesMin, type Visit } from './outbox_selection.ts';
-import { findNextEvent, parkEvent } from './parked_events.ts';
+import { findNextEvent, type NextEvent, parkEvent } from './parked_events.ts';
 import { isLocked, isOfContent, isTimeout, PassSize } from './pass_size.ts';
 import { findSlice } from './slices.ts';
 import { Suspects } from './suspects.ts';
@@ -31,9 +31,8 @@ import { Turns } from './turns.ts';
 const passTimeoutMs = { usual: 4_000, cut: 1_000 };
 /** Milliseconds that a pass waits for a lock. */
 const lockTimeoutMs = 100;
-/** Milliseconds during which passes skip locked lanes after one was locked, and between attempts to add to them. */
+/** Milliseconds during which passes skip locked lanes after one was locked. */
 const skipLockedMs = 10_000;
-const deferredPauseMs = 100;
 /** Accounts whose oldest events are read for the age of the backlog. */
 const agedMax = 1_000;
 
@@ -83,9 +82,7 @@ export class Leader {
   #unmarked: Unmarked[] = [];
   #timeoutMs = 0;
   #skipsLockedUntil = Number.NEGATIVE_INFINITY;
-  #isDeferring = false;
-  #deferredAfter = 0;
-  #deferredAt = Number.NEGATIVE_INFINITY;
+  readonly #deferred = new DeferredLanes();
   /** Rows taken in the current turn. */
   #rows = 0;
 
@@ -106,7 +103,7 @@ export class Leader {
     this.#timeoutMs = 0;
     await this.#setTimeout(connection, passTimeoutMs.usual);
     await this.#turns.restart(connection);
-    this.#isDeferring = await hasDeferred(connection);
+    await this.#deferred.begin(connection);
   }
 
   /** Undoes what `begin` set. */
@@ -196,7 +193,7 @@ export class Leader {
   }
 
   get #skipsLocked(): boolean {
-    return this.#isDeferring || performance.now() < this.#skipsLockedUntil;
+    return this.#deferred.isAny || performance.now() < this.#skipsLockedUntil;
   }
 
   async #run(
@@ -208,7 +205,7 @@ export class Leader {
     const skipsLocked = this.#skipsLocked;
     onBegin();
     const pass = await fanOut(connection, kinds, range, { ...options, held: held(), skipsLocked });
-    this.#isDeferring ||= pass.deferred > 0;
+    this.#deferred.isAny ||= pass.deferred > 0;
     this.#rows += pass.rows;
     this.#handOver(pass);
     return pass;
@@ -277,7 +274,7 @@ export class Leader {
    */
   async #trySuspect(connection: Database): Promise<number> {
     const account = this.#suspects.next(performance.now());
-    if (account !== undefined) {
+    if (account !== undefined && !this.#turns.isScanning) {
       const visit = this.#turns.place(account);
       await this.#setTimeout(connection, passTimeoutMs.cut);
       if (visit === undefined) this.#suspects.forget(account);
@@ -288,7 +285,7 @@ export class Leader {
 
   async #tryEvent(connection: Database, visit: Visit): Promise<void> {
     const { account } = visit;
-    const { onError, held } = this.#options;
+    const { onError } = this.#options;
     const next = await findNextEvent(connection, visit, this.#turns.snapshot);
     if (next === undefined) {
       this.#turns.advance({ day: '', visited: [{ account, through: null, hasMore: false, otherDay: null }] });
@@ -307,27 +304,33 @@ export class Leader {
       const isSlow = isLocked(error) || isTimeout(error);
       if (!this.#suspects.fail(account, isSlow, performance.now()) || isLocked(error)) return;
       // The database works if it can park the event.
-      if (!(await parkEvent(connection, next, (error as Error).message, held()))) return;
+      if (!(await this.#park(connection, next, error as Error))) return;
       this.#suspects.proceed(account, performance.now());
       const { position, turn } = next;
       onError(Object.assign(new Error('fan-out parked an event', { cause: error }), { position, turn }));
     }
   }
 
+  /** @returns false if another session has locked the event: it is tried again */
+  async #park(connection: Database, event: NextEvent, { message }: Error): Promise<boolean> {
+    try {
+      return await parkEvent(connection, event, message, this.#options.held());
+    } catch (error) {
+      if (!isLocked(error)) throw error;
+      return false;
+    }
+  }
+
   /** Adds what was set aside to lanes that are unlocked by now. @returns milliseconds until the next attempt */
   async #addDeferred(connection: Database): Promise<number> {
-    if (!this.#isDeferring) return Number.POSITIVE_INFINITY;
-    const restMs = this.#deferredAt + deferredPauseMs - performance.now();
+    const restMs = this.#deferred.restMs(performance.now());
     if (restMs > 0) return restMs;
-    const { owns, onGrown, held } = this.#options;
-    const { lanes, last } = await addDeferred(connection, this.#deferredAfter, held());
-    this.#deferredAt = performance.now();
-    this.#deferredAfter = last;
-    const isOurs = Map.groupBy(lanes, owns);
+    await this.#setTimeout(connection, passTimeoutMs.cut);
+    const { owns, onGrown, onError, held } = this.#options;
+    const isOurs = Map.groupBy(await this.#deferred.step(connection, held(), onError), owns);
     onGrown(isOurs.get(true) ?? []);
     this.#markLater((isOurs.get(false) ?? []).map((lane) => ({ lane, owner: null })));
-    this.#isDeferring = await hasDeferred(connection);
-    return this.#isDeferring ? deferredPauseMs : Number.POSITIVE_INFINITY;
+    return this.#deferred.restMs(performance.now());
   }
 
   /** Makes lanes due in the next turn. Those that this node leases then are loaded. */

@@ -29,8 +29,9 @@ export async function markDue<T extends GrownLane>(
   // Returns only lanes that another node leases or another session has locked; usually none.
   const { rows } = await sql<{ lane: string; owner: string | null; is_locked: boolean }>`
     with known as materialized (
-      select given.lane, progress.owner from unnest(${lanes}::bigint[]) as given (lane)
-      cross join lateral (select owner from lane_progress where lane = given.lane offset 0) as progress
+      -- No node has the id 0: nobody sends what subscribers pull.
+      select given.lane, case when progress.is_pulled then 0 else progress.owner end as owner from unnest(${lanes}::bigint[]) as given (lane)
+      cross join lateral (select owner, is_pulled from lane_progress where lane = given.lane offset 0) as progress
     ),
     unlocked as materialized (
       select known.lane from known

@@ -26,6 +26,9 @@ export interface WaitingAccount {
   day: string | null;
 }
 
+/** Rows of a restored dump that one statement adopts. */
+const adoptedMax = 20_000;
+
 /** Before the first reading. Every row is new to it. */
 export const nothingSeen: Snapshot = { text: '1:1:', end: '1', running: [] };
 
@@ -38,9 +41,16 @@ export function parseSnapshot(text: string): Snapshot {
  * Gives rows of a restored dump an id of this database. Theirs may be ids that it has not reached yet, and no snapshot would see them.
  */
 export async function adoptRestored(db: Database): Promise<void> {
-  await sql`
-    update outbox set added_by = pg_current_xact_id()
-    where added_by >= pg_snapshot_xmax(pg_current_snapshot())`.execute(db);
+  let count: bigint | undefined;
+  do {
+    // In parts: a large backlog would take longer than a statement may.
+    const { numAffectedRows } = await sql`
+      update outbox set added_by = pg_current_xact_id()
+      where ctid = any(array(
+        select ctid from outbox where added_by >= pg_snapshot_xmax(pg_current_snapshot()) limit ${adoptedMax}::int
+      ))`.execute(db);
+    count = numAffectedRows;
+  } while (count === BigInt(adoptedMax));
 }
 
 export async function readSnapshot(db: Database): Promise<Snapshot> {
@@ -107,26 +117,23 @@ export async function findChanges(db: Database, since: Snapshot): Promise<Found>
   return readFound(rows[0] as FoundRow);
 }
 
+/** The number of blocks of the outbox. */
+export async function countBlocks(db: Database): Promise<number> {
+  const { rows } = await sql<{ blocks: number }>`
+    select (pg_relation_size('outbox'::regclass) / current_setting('block_size')::int)::int as blocks`.execute(
+    db,
+  );
+  return rows[0]?.blocks ?? 0;
+}
+
 /**
- * Reads accounts with rows in the outbox, in the order of their ids.
- * @param after the account that the list continues after; the empty string for the beginning
+ * Reads the accounts with rows in some blocks of the outbox. Rows that are dead but not vacuumed count towards the blocks, so
+ * however many there are, a step is short. A look-up by an index would walk over all of them.
  */
-export async function scanOutbox(db: Database, after: string, max: number): Promise<WaitingAccount[]> {
+export async function scanBlocks(db: Database, first: number, end: number): Promise<WaitingAccount[]> {
   const { rows } = await sql<{ account: string; after: string; day: string }>`
-    with recursive each as (
-      (
-        select turn, id, day, 1 as number from outbox
-        where turn > coalesce(nullif(${after}, ''), '00000000-0000-0000-0000-000000000000')::uuid
-        order by turn, id limit 1
-      )
-      union all
-      select next.turn, next.id, next.day, each.number + 1
-      from each
-      cross join lateral (
-        select turn, id, day from outbox where turn > each.turn order by turn, id limit 1
-      ) as next
-      where each.number < ${max}::int
-    )
-    select turn as account, id - 1 as after, day::text from each`.execute(db);
+    select turn as account, min(id) - 1 as after, min(day)::text as day from outbox
+    where ctid >= ${`(${first},0)`}::text::tid and ctid < ${`(${end},0)`}::text::tid
+    group by turn order by min(id)`.execute(db);
   return rows.map((row) => ({ ...row, after: Number(row.after) }));
 }

@@ -123,3 +123,41 @@ export async function retryParkedEvents(
     select count(*)::int as count from added`.execute(db);
   return rows[0]?.count ?? 0;
 }
+
+/**
+ * Parks every event that has no deliveries yet, also those that wait for single lanes. Only while no server runs.
+ * @returns the number of events
+ */
+export async function parkAllEvents(tx: Transaction, reason: string): Promise<number> {
+  const { rows } = await sql<{ count: number }>`
+    with waiting as (
+      delete from outbox returning day, turn, positions, lanes, through_lane
+    ),
+    locked as (
+      delete from deferred_deliveries returning day, position, lane
+    ),
+    apart as (
+      select day, position, turn,
+        -- The first event of a row may have deliveries in the lanes up to this one.
+        case when place = 1 then array(select lane from unnest(lanes) as lane where lane > through_lane) else lanes end as some,
+        lanes is null as is_for_all
+      from waiting, unnest(positions) with ordinality as t (position, place)
+      union all
+      select l.day, l.position, coalesce(e.account_id, '00000000-0000-0000-0000-000000000001'),
+        array_agg(distinct l.lane), false
+      from locked l left join events e on e.day = l.day and e.position = l.position
+      group by l.day, l.position, e.account_id
+    ),
+    added as (
+      insert into parked_events (position, day, turn, lanes, reason)
+      select position, day, (min(turn::text))::uuid,
+        case when bool_or(is_for_all) then null else array(
+          select distinct lane from apart a, unnest(a.some) as lane where a.position = apart.position) end,
+        ${reason}
+      from apart group by position, day
+      on conflict (position) do nothing
+      returning position
+    )
+    select count(*)::int as count from added`.execute(tx);
+  return rows[0]?.count ?? 0;
+}

@@ -15,6 +15,8 @@ export interface PublishedBatch {
   positions: Float64Array<ArrayBuffer>;
   ids: string[];
   kinds: string[];
+  /** One per event; null if no event has one. */
+  versions: (string | null)[] | null;
   accountIds: string[];
   /** One per event; null if no event has one. */
   accountExternalIds: (string | null)[] | null;
@@ -37,6 +39,7 @@ export function packEvents(events: readonly StoredEvent[]): PublishedBatch {
     positions,
     ids: [],
     kinds: [],
+    versions: events.some(({ version }) => version !== null) ? events.map(({ version }) => version) : null,
     accountIds: [],
     accountExternalIds: events.some(({ accountExternalId }) => accountExternalId !== null)
       ? events.map(({ accountExternalId }) => accountExternalId)
@@ -83,10 +86,12 @@ export function findPosition(positions: ArrayLike<number>, position: number): nu
  * memory.
  */
 export function unpackEvent(batch: PublishedBatch, index: number): EventContent {
-  const { createdAt, traceparents, ids, kinds, accountIds, accountExternalIds, offsets, bodies } = batch;
+  const { createdAt, traceparents, ids, kinds, versions, accountIds, accountExternalIds, offsets, bodies } =
+    batch;
   return {
     id: ids[index] as string,
     kind: kinds[index] as string,
+    version: versions?.[index] ?? null,
     accountId: accountIds[index] as string,
     accountExternalId: accountExternalIds?.[index] ?? null,
     body: copyOf(bodies, offsets[index] as number, offsets[index + 1] as number),

@@ -6,6 +6,9 @@
  * Fan-out and replay apply two complementary conditions to the times of event and subscription (see fan_out.ts), so an event
  * whose fan-out is still to come never counts as missing, and only an earlier replay can have added it already.
  *
+ * A subscription of an agent may continue where another one ended, so nothing may be missing between the two: its replay also takes
+ * the events around its creation, up to `until`. Fan-out may add some of them as well; agents know an event by its id.
+ *
  * A step searches without a lock. It locks the lane's row in `lanes` only to add what it found, and never waits for that lock.
  */
 
@@ -27,6 +30,11 @@ export interface ReplayPlace {
   position: string;
 }
 
+/** Whether an agent's subscription has the lane. */
+function isAgents(lane: number) {
+  return sql`exists (select from agent_subscriptions a join subscriptions of_agent on of_agent.id = a.id where of_agent.lane = ${lane})`;
+}
+
 /**
  * Reads some events, adds those that are missing, and writes the progress of the recovery. It is one statement, so that the lane is
  * not locked while this process is busy.
@@ -46,7 +54,7 @@ export async function replayStep(
     with candidate as materialized (
       select position, account_id, kind, created_at, body is null as is_erased
       from events where day = ${day}::date and position > ${position}::bigint
-        and position <= (select created_position from subscriptions where lane = ${lane})
+        and (position <= (select created_position from subscriptions where lane = ${lane}) or ${isAgents(lane)})
       order by position limit ${stepEventsMax}::int
     ),
     catalogue as materialized (
@@ -62,7 +70,7 @@ export async function replayStep(
       join subscriptions s on s.lane = ${lane} and s.state <> 'ended' and s.kinds && catalogue.patterns
       where not candidate.is_erased
         and candidate.created_at >= ${since} and candidate.created_at < ${until}
-        and s.created_at > candidate.created_at + interval '1 second'
+        and (s.created_at > candidate.created_at + interval '1 second' or ${isAgents(lane)})
         and exists (select from accounts a where a.id = candidate.account_id and a.disabled_at is null)
         and (s.client_id is null or exists (
           select from clients c
@@ -77,6 +85,9 @@ export async function replayStep(
               and g.created_at <= candidate.created_at
               and (catalogue.scopes is null or g.scopes @> catalogue.scopes))
         end
+        and (s.filter_digest is null or coalesce((
+          select jsonb_path_match(body_as_json(body), s.filter_path, '{}', true) from events
+          where day = ${day}::date and position = candidate.position), false))
         -- A look-up in the index of replayed deliveries, because of the offset.
         and not exists (
           select from deliveries d
@@ -108,7 +119,7 @@ export async function replayStep(
         missing_day = ${day}::date + seen.is_end::int,
         missing_position = case when seen.is_end then 0 else seen.last end,
         state = case when seen.is_end and ${day}::date >= (
-          select (least(s.created_at, recoveries.until) at time zone 'utc')::date from subscriptions s
+          select (least(s.created_at + interval '1 minute', recoveries.until) at time zone 'utc')::date from subscriptions s
           where s.lane = recoveries.lane
         ) then 'done' else 'running' end
       from seen where recoveries.id = ${id}

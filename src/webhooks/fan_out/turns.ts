@@ -2,7 +2,7 @@
  * The accounts whose events wait in the outbox, in the order of their turns. The leader keeps this list in memory and brings it
  * up to date before each pass: it reads the rows of the transactions that its last snapshot did not see (outbox_changes.ts). Of
  * each account it knows the row after which the waiting ones begin. So a pass never walks over rows that are dead but not vacuumed, however many
- * a long transaction elsewhere has left behind. A new leader reads the whole outbox once, a part before each pass.
+ * a long transaction elsewhere has left behind. A new leader first reads the whole outbox once, some blocks in each turn.
  *
  *   new rows → known, at the end of the queue → visited → (rows left) to the end of the queue | (none left) forgotten
  */
@@ -12,25 +12,35 @@ import type { FanOutPass } from './fan_out.ts';
 import type { HeavyTurns } from './heavy_accounts.ts';
 import {
   adoptRestored,
+  countBlocks,
   findChanges,
   nothingSeen,
   readSnapshot,
   type Snapshot,
-  scanOutbox,
+  scanBlocks,
   type WaitingAccount,
 } from './outbox_changes.ts';
 import type { PassLimits, PassRange, Visit } from './outbox_selection.ts';
 
 /** Maximum accounts in memory. Further ones are read again when half of these have no events left. */
 const accountsMax = 100_000;
-/** Accounts that one part of a scan reads. */
-const scanMax = 1_000;
+/** Blocks that one part of a scan reads: 8 MiB. */
+const scanBlocksMax = 1_024;
 
 interface Place {
   /** The account's waiting rows have higher ids. */
   after: number;
   /** The UTC day of its oldest events; null if it is not known. */
   day: string | null;
+}
+
+/** A scan of the whole outbox. What it finds has turns only after its end, because the last block may have an account's first row. */
+interface Scan {
+  /** The next block, and the number of blocks at the beginning. Rows beyond it are changes. */
+  next: number;
+  readonly blocks: number;
+  readonly found: Map<string, Place>;
+  readonly foundMax: number;
 }
 
 /** Which of the accounts a pass visits. */
@@ -44,8 +54,7 @@ export interface Choice {
 export class Turns {
   readonly #places = new Map<string, Place>();
   #snapshot: Snapshot = nothingSeen;
-  /** A scan of the whole outbox continues after this account; null if there is none. */
-  #scanAfter: string | null = null;
+  #scan: Scan | null = null;
   /** Whether accounts were left out because there were too many. */
   #hasOmitted = false;
   #day: string;
@@ -59,7 +68,12 @@ export class Turns {
 
   /** Whether all accounts with waiting events are in memory, and there are none. */
   get isEmpty(): boolean {
-    return this.#places.size === 0 && this.#scanAfter === null && !this.#hasOmitted;
+    return this.#places.size === 0 && this.#scan === null && !this.#hasOmitted;
+  }
+
+  /** Whether accounts may have waiting events that are not known yet. */
+  get isScanning(): boolean {
+    return this.#scan !== null;
   }
 
   /** Whether an account is known to have waiting events. */
@@ -88,40 +102,45 @@ export class Turns {
     await adoptRestored(db);
     // Rows that commit during the scan are changes since this snapshot.
     this.#snapshot = await readSnapshot(db);
-    this.#scanAfter = '';
+    await this.#beginScan(db);
+  }
+
+  async #beginScan(db: Database): Promise<void> {
     this.#hasOmitted = false;
+    const foundMax = this.#accountsMax - this.#places.size;
+    this.#scan = { next: 0, blocks: await countBlocks(db), found: new Map(), foundMax };
   }
 
   /** Reads what has changed, and a part of the scan if there is one. */
   async update(db: Database): Promise<void> {
     const { snapshot, accounts } = await findChanges(db, this.#snapshot);
     this.learn(snapshot, accounts);
-    const isHalfFull = this.#places.size >= this.#accountsMax / 2;
-    if (this.#hasOmitted && this.#scanAfter === null && !isHalfFull) {
-      this.#hasOmitted = false;
-      this.#scanAfter = '';
-    }
-    if (this.#scanAfter === null || isHalfFull) return;
-    const found = await scanOutbox(db, this.#scanAfter, scanMax);
-    for (const account of found) this.#add(account);
-    this.#scanAfter = found.length < scanMax ? null : (found.at(-1)?.account ?? null);
+    if (this.#hasOmitted && this.#scan === null && this.#places.size < this.#accountsMax / 2)
+      await this.#beginScan(db);
+    const scan = this.#scan;
+    if (scan === null) return;
+    const first = scan.next;
+    for (const account of await scanBlocks(db, first, first + scanBlocksMax)) this.#add(account);
+    scan.next = first + scanBlocksMax;
+    if (scan.next < scan.blocks) return;
+    this.#scan = null;
+    for (const [account, place] of scan.found) this.#places.set(account, place);
   }
 
   /** @param accounts those of all rows that the snapshot sees and the last one did not */
   learn(snapshot: Snapshot, accounts: readonly WaitingAccount[]): void {
     this.#snapshot = snapshot;
-    // An account may have older rows that the scan has not reached.
-    const isScanning = this.#scanAfter !== null || this.#hasOmitted;
-    for (const account of accounts) {
-      const isUnknown = isScanning && !this.#places.has(account.account);
-      this.#add(isUnknown ? { ...account, after: 0, day: null } : account);
-    }
+    for (const account of accounts) this.#add(account);
   }
 
   #add({ account, after, day }: WaitingAccount): void {
-    const place = this.#places.get(account);
+    const place = this.#places.get(account) ?? this.#scan?.found.get(account);
     if (place === undefined) {
-      if (this.#places.size < this.#accountsMax) this.#places.set(account, { after, day });
+      // An account that was omitted may have earlier rows, which only a scan finds.
+      const [places, max] =
+        this.#scan === null ? [this.#places, this.#accountsMax] : [this.#scan.found, this.#scan.foundMax];
+      if (places.size < max && !(this.#scan === null && this.#hasOmitted))
+        places.set(account, { after, day });
       else this.#hasOmitted = true;
       return;
     }
@@ -196,6 +215,6 @@ export class Turns {
   /** Whether any account can be visited, apart from those that `isApart` excludes. */
   hasOthers(isApart: (account: string) => boolean): boolean {
     for (const account of this.#places.keys()) if (!isApart(account)) return true;
-    return this.#scanAfter !== null || this.#hasOmitted;
+    return this.#scan !== null || this.#hasOmitted;
   }
 }

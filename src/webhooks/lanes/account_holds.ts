@@ -6,6 +6,7 @@
  */
 
 import type { EventContent } from '../sending/delivery_request.ts';
+import type { Stoppable } from '../sending/exchange.ts';
 
 /** Accounts whose stops are counted, at most. */
 export const countedAccountsMax = 1_000;
@@ -57,5 +58,15 @@ export class AccountHolds {
   /** Grows with each hold of the account. */
   stopCount(account: string): number {
     return this.#stops.get(account) ?? 0;
+  }
+
+  /** What can stop attempts of an account's events: the lane, or a hold of the account. */
+  stoppable(lane: Stoppable, account: string): Stoppable {
+    const holds = this;
+    return {
+      get stopCount() {
+        return lane.stopCount + holds.stopCount(account);
+      },
+    };
   }
 }

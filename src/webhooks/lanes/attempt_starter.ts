@@ -4,10 +4,14 @@
  *
  *   waiting in a ready lane → in flight → response → outcome to the recorder
  *                                       → cancelled before its first byte → put back as a retry that is due at once
+ *                                       → 401 to an access token → sent once more with a new one
  */
 
-import { buildRequest, type DeploymentSigners } from '../sending/delivery_request.ts';
-import type { ExchangeResult } from '../sending/exchange.ts';
+import { AuthError, type Authorization, type Authorizer } from '../sending/authorization.ts';
+import { policyOf } from '../sending/delivery_policy.ts';
+import { buildRequest, type DeploymentSigners, type EventContent } from '../sending/delivery_request.ts';
+import { type ExchangeResult, type Stoppable, unsentResult } from '../sending/exchange.ts';
+import type { Presenter } from '../sending/presentation.ts';
 import type { Sender } from '../sending/sender.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { AttemptBudget } from './attempt_budget.ts';
@@ -16,7 +20,7 @@ import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
-import { attemptNumberMax, decideOutcome, type OutcomeDecision } from './outcome_policy.ts';
+import { attemptNumberMax, decideOutcome, type OutcomeDecision, sentNothing } from './outcome_policy.ts';
 import type { Retries } from './retries.ts';
 import { type Places, type WindowQuotas, Windows } from './windows.ts';
 
@@ -35,6 +39,13 @@ interface Attempt {
   /** Revision of the subscription when the attempt started. */
   revision: number;
   scheduleSeconds: readonly number[];
+  /** What could stop it, and how often that had happened at its start. */
+  stoppable: Stoppable;
+  stopCount: number;
+  /** The access token that was sent. */
+  token: string | null;
+  /** The response to the first token, if it was 401. */
+  refused: ExchangeResult | null;
 }
 
 export interface AttemptStarterOptions {
@@ -46,6 +57,8 @@ export interface AttemptStarterOptions {
   sender: Sender;
   headerNames: HeaderNames;
   signers: DeploymentSigners;
+  presenter: Presenter;
+  authorizer: Authorizer;
   retryScheduleSeconds: readonly number[];
   metrics: WorkerMetrics;
   /** Whether any lane may start an attempt now. */
@@ -120,31 +133,88 @@ export class AttemptStarter {
   }
 
   #start(lane: Lane, waiting: LoadedDelivery, places: Places): void {
-    const { node, sender, headerNames, signers, metrics, retryScheduleSeconds } = this.#options;
     const { subscription, revision } = lane;
     const number = Math.min((waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
-    const facts = { sequence: waiting.sequence, number, now: node.now() };
-    const { template, keys } = lane;
-    const request = buildRequest(subscription, template, keys, headerNames, waiting.event, facts, signers);
-    if (number === 1) metrics.lag(Math.max(facts.now - waiting.event.createdAt, 0) / 1_000);
-    const scheduleSeconds = subscription.retrySchedule ?? retryScheduleSeconds;
-    const attempt = { lane, places, waiting, number, revision, scheduleSeconds };
-    sender.send(request, this.#onResult, attempt, {
-      stoppable: lane.stoppableFor(waiting.event),
-      gate: places,
-    });
+    const scheduleSeconds = subscription.retrySchedule ?? this.#options.retryScheduleSeconds;
+    const stoppable = lane.stoppableFor(waiting.event);
+    const { stopCount } = stoppable;
+    const of = { lane, places, waiting, number, revision, scheduleSeconds, stoppable, stopCount };
+    this.#prepare({ ...of, token: null, refused: null });
   }
 
-  readonly #onResult = (result: ExchangeResult, attempt: Attempt): void => {
-    const { node, lanes, budget, metrics, onGone } = this.#options;
-    const { lane, waiting, number, revision, scheduleSeconds } = attempt;
+  /** Sends at once if neither the body nor the authorization must be waited for. */
+  #prepare(attempt: Attempt): void {
+    const { presenter, authorizer } = this.#options;
+    const { subscription, template } = attempt.lane;
+    const event = presenter.present(subscription, attempt.waiting.event);
+    if (template.auth === null && !(event instanceof Promise)) {
+      this.#send(event, undefined, attempt);
+      return;
+    }
+    // Rejects if the authorizer throws.
+    const authorized = (async () => authorizer.authorize(subscription.id, template.auth))();
+    void this.#sendPrepared(Promise.all([event, authorized]), attempt);
+  }
+
+  #send(event: EventContent, authorization: Authorization | undefined, attempt: Attempt): void {
+    const { node, sender, headerNames, signers, metrics } = this.#options;
+    const { lane, waiting, number, places, stoppable } = attempt;
+    const { subscription, template, keys } = lane;
+    const facts = { sequence: waiting.sequence, number, now: node.now() };
+    const { refused } = attempt;
+    attempt.token = authorization?.token ?? null;
+    const request = buildRequest(
+      ...([subscription, template, keys, headerNames, event, facts, signers, authorization] as const),
+    );
+    const { timeoutMs, bodyBytesMax } = policyOf(subscription.format);
+    if (bodyBytesMax !== null && request.body.length > bodyBytesMax) {
+      const unsent = unsentResult(performance.now(), 'body_too_large');
+      // Like the sender, never before this method returns.
+      setImmediate(() => this.#onResult(unsent, attempt));
+      return;
+    }
+    if (number === 1 && refused === null)
+      metrics.lag(Math.max(facts.now - waiting.event.createdAt, 0) / 1_000);
+    sender.send(request, this.#onResult, attempt, { stoppable, gate: places, timeoutMs });
+  }
+
+  /** Sends once everything is there, unless the lane was stopped or changed in the meantime. */
+  async #sendPrepared(parts: Promise<[EventContent, Authorization]>, attempt: Attempt): Promise<void> {
+    const { lane, revision, stoppable, stopCount } = attempt;
+    const startedAt = performance.now();
+    const prepared = await parts.catch((error: unknown) => error);
+    if (stoppable.stopCount !== stopCount || lane.revision !== revision) {
+      this.#onResult(unsentResult(startedAt, null), attempt);
+    } else if (prepared instanceof AuthError) {
+      this.#onResult(unsentResult(startedAt, 'auth_error', prepared.message), attempt);
+    } else if (!Array.isArray(prepared)) {
+      // The presenter has reported the error.
+      this.#onResult(unsentResult(startedAt, 'conversion_error'), attempt);
+    } else {
+      this.#send(prepared[0], prepared[1], attempt);
+    }
+  }
+
+  readonly #onResult = (given: ExchangeResult, attempt: Attempt): void => {
+    const { authorizer, node, lanes, budget, metrics, onGone } = this.#options;
+    const { lane, waiting, number, revision, scheduleSeconds, token, refused } = attempt;
+    if (given.status === 401 && token !== null && refused === null) {
+      if (authorizer.refuse(lane.subscription.id, lane.template.auth, token)) {
+        attempt.refused = given;
+        this.#prepare(attempt);
+        return;
+      }
+    }
+    // If the second request was cancelled, the first one was the attempt.
+    const result = given.isCancelled && refused !== null ? refused : given;
     const { tenant } = lane;
     lane.end(waiting);
     lanes.forgetTenant(tenant);
     lanes.readable.requeue(tenant);
     const isAccepted =
       result.error === null && result.status !== null && Math.floor(result.status / 100) === 2;
-    this.#windows.leave(attempt.places, result.isCancelled ? null : isAccepted, performance.now());
+    const wasSent = !result.isCancelled && !sentNothing(result) && result.error !== 'auth_error';
+    this.#windows.leave(attempt.places, wasSent ? isAccepted : null, performance.now());
     if (result.isCancelled) {
       this.#putBack(lane, waiting);
       return;
@@ -173,14 +243,14 @@ export class AttemptStarter {
     this.pump();
   }
 
-  #apply(lane: Lane, { outcome, pauseMs, isPing }: OutcomeDecision, wasPending: boolean): void {
+  #apply(lane: Lane, { outcome, pauseMs, isNeutral }: OutcomeDecision, wasPending: boolean): void {
     const { lanes, retries, onAttemptEnded } = this.#options;
     const isAccepted = outcome.attempt !== null && outcome.attempt.error === null;
     const now = performance.now();
-    lane.recordResult(isAccepted, isPing);
+    lane.recordResult(isAccepted, isNeutral);
     lane.idleSince = now;
     if (pauseMs > 0) lane.pausedUntil = Math.max(lane.pausedUntil, now + pauseMs);
-    else if (isAccepted && !isPing) lane.pausedUntil = lane.retryAfterUntil;
+    else if (isAccepted && !isNeutral) lane.pausedUntil = lane.retryAfterUntil;
     if (!outcome.hadRetry) lane.markDone(outcome.sequence);
     const willRetry = outcome.retry?.state === 'pending';
     if (lane.subscription.ordered) lane.retriesPending += (willRetry ? 1 : 0) - (wasPending ? 1 : 0);

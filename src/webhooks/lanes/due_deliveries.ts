@@ -266,6 +266,7 @@ export async function readEvents(
     position: string;
     id: string;
     kind: string;
+    version: string | null;
     account_id: string | null;
     account_external_id: string | null;
     body: string;
@@ -276,7 +277,7 @@ export async function readEvents(
     from unnest(${events.map(({ day }) => day)}::date[], ${bigintArray(events.map(({ event }) => event))}::bigint[])
       as given (day, position)
     cross join lateral (
-      select position, id, kind, account_id, body, created_at, traceparent from events
+      select position, id, kind, version, account_id, body, created_at, traceparent from events
       where day = given.day and position = given.position and body is not null offset 0
     ) as e`.execute(db);
   return new Map(
@@ -285,6 +286,7 @@ export async function readEvents(
       {
         id: row.id,
         kind: row.kind,
+        version: row.version,
         accountId: row.account_id,
         accountExternalId: row.account_external_id,
         body: Buffer.from(row.body),

@@ -8,19 +8,16 @@
  */
 
 import { steadyRate, type TokenBucket } from '../../shared/token_bucket.ts';
-import {
-  createSigningKeys,
-  createTemplate,
-  type EventContent,
-  type RequestTemplate,
-  type SigningKeys,
-} from '../sending/delivery_request.ts';
+import { createTemplate, type EventContent, type RequestTemplate } from '../sending/delivery_request.ts';
 import type { Stoppable } from '../sending/exchange.ts';
 import { circuitFailures } from '../sending/retry_schedule.ts';
-import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
+import { createSigningKeys, type SigningKeys } from '../sending/secret_keys.ts';
+import type { Subscription } from '../subscriptions/subscription.ts';
+import type { Secrets } from '../subscriptions/subscription_secrets.ts';
 import { AccountHolds } from './account_holds.ts';
 import type { Tenant } from './delivery_memory.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
+import { LaneGate } from './lane_gate.ts';
 import type { LaneState } from './lane_store.ts';
 
 /** Maximum attempts in flight of one lane, and the window of a lane without a success yet. */
@@ -34,7 +31,7 @@ const waitingPerSlotMax = 256;
 const waitingMax = 8_192;
 const readAheadMax = 4_096;
 
-export class Lane {
+export class Lane extends LaneGate {
   readonly id: number;
   /** Whose memory the lane's deliveries count for. */
   readonly tenant: Tenant;
@@ -43,11 +40,8 @@ export class Lane {
   #keys: SigningKeys | null = null;
   revision: number;
   template: RequestTemplate;
-  isOpen: boolean;
   /** Whether a delivery hold covers the whole lane. */
   isOnHold = false;
-  /** Grows whenever the lane stops: attempts that began before are cancelled before their first byte. */
-  stopCount = 0;
   readonly #accountHolds = new AccountHolds();
   /** Whether another node may have the lease. */
   isLost = false;
@@ -97,6 +91,7 @@ export class Lane {
   started = 0;
 
   constructor(state: LaneState, now: number, tenant: Tenant) {
+    super(state.isOpen);
     this.id = state.subscription.lane;
     this.tenant = tenant;
     this.leasedAt = now;
@@ -105,8 +100,8 @@ export class Lane {
     this.#rate = steadyRate(state.subscription.rateLimit, now);
     this.#secrets = state.secrets;
     this.revision = state.revision;
-    this.template = createTemplate(state.subscription, state.headerLines, state.epochs);
-    this.isOpen = state.isOpen;
+    this.template = createTemplate(state.subscription, state);
+    this.closeIn(state.closesInMs);
     this.head = state.head;
     this.cursor = state.cursor;
     this.attemptedThrough = state.cursor;
@@ -135,8 +130,9 @@ export class Lane {
     this.#secrets = state.secrets;
     this.#keys = null;
     this.revision = state.revision;
-    this.template = createTemplate(state.subscription, state.headerLines, state.epochs);
+    this.template = createTemplate(state.subscription, state);
     this.isOpen = state.isOpen;
+    this.closeIn(state.closesInMs);
     this.head = Math.max(this.head, state.head);
     // The earlier of the two. A failure may not be written yet, and checking too early does no harm.
     if (state.retryMs !== null) this.retryAt = Math.min(this.retryAt, now + state.retryMs);
@@ -146,7 +142,7 @@ export class Lane {
 
   /** Stops the lane until it is loaded again. Attempts whose first byte was not sent are cancelled. */
   hold(): void {
-    this.stopCount += 1;
+    this.stop();
     this.isOnHold = true;
     this.isOpen = false;
     this.dropWaiting();
@@ -157,7 +153,7 @@ export class Lane {
    * @returns the account's waiting deliveries, which the lane has dropped
    */
   holdAccount(account: string): LoadedDelivery[] {
-    this.stopCount += this.#accountHolds.hold(account);
+    this.stop(this.#accountHolds.hold(account));
     const isOfAccount = ({ event }: LoadedDelivery) => event.accountId === account;
     const fresh = this.#fresh.slice(this.#freshFrom);
     const held = [...fresh, ...this.#due].filter(isOfAccount);
@@ -205,18 +201,12 @@ export class Lane {
    */
   stoppableFor({ accountId }: EventContent): Stoppable {
     if (this.subscription.accountId !== null || accountId === null) return this;
-    const lane = this;
-    const accountHolds = this.#accountHolds;
-    return {
-      get stopCount() {
-        return lane.stopCount + accountHolds.stopCount(accountId);
-      },
-    };
+    return this.#accountHolds.stoppable(this, accountId);
   }
 
   /** Another node may have the lease. Stops the lane for good. */
   lose(): void {
-    this.stopCount += 1;
+    this.stop();
     this.isLost = true;
     this.isOpen = false;
     this.dropWaiting();
@@ -351,9 +341,9 @@ export class Lane {
   }
 
   /** Applies the result of an attempt: the window grows with successes and shrinks with failures. */
-  recordResult(isAccepted: boolean, isPing: boolean): void {
-    // A ping says nothing about the other deliveries.
-    if (isPing) return;
+  recordResult(isAccepted: boolean, isNeutral: boolean): void {
+    // It says nothing about the other deliveries.
+    if (isNeutral) return;
     this.isProven = isAccepted;
     if (isAccepted) {
       this.failures = 0;

@@ -6,17 +6,14 @@ import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { bigintArray, booleanArray } from '../../database/arrays.ts';
 import type { Database, Transaction } from '../../database/database.ts';
+import type { AgentTerms } from '../sending/agent_message.ts';
+import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { LaneEpoch } from '../subscriptions/delivery_id.ts';
 import { headerLines, openHeaders } from '../subscriptions/static_headers.ts';
-import {
-  openSecrets,
-  type SecretRow,
-  type Secrets,
-  type Subscription,
-  type SubscriptionRow,
-  toSubscription,
-} from '../subscriptions/subscription.ts';
+import { openAuth, type SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
+import { type Subscription, type SubscriptionRow, toSubscription } from '../subscriptions/subscription.ts';
+import { openSecrets, type SecretRow, type Secrets } from '../subscriptions/subscription_secrets.ts';
 
 /** The state of a lane when a node claims or reloads it. */
 export interface LaneState {
@@ -24,6 +21,11 @@ export interface LaneState {
   secrets: Secrets;
   /** Lines of its static headers. */
   headerLines: string;
+  auth: SubscriberAuth | null;
+  /** Null if the subscriber is not an agent. */
+  agent: AgentTerms | null;
+  /** Milliseconds from now until the subscription expires; infinite if it never does. */
+  closesInMs: number;
   revision: number;
   /** Whether anything may be sent: the subscription is active, and so are its account and client. */
   isOpen: boolean;
@@ -48,6 +50,8 @@ export interface LaneState {
 export interface LoadRules {
   sealer: Sealer;
   appSubscriptions: AppSubscriptions;
+  /** Of agents. */
+  cursors: AgentCursors;
 }
 
 /** Claims due lanes that no node leases. @returns their ids */
@@ -68,6 +72,11 @@ export async function claimLanes(db: Database, node: string, limit: number): Pro
 type LaneRow = SubscriptionRow &
   SecretRow & {
     headers: Buffer | null;
+    auth_secret: Buffer | null;
+    agent_key: string | null;
+    agent_name: string | null;
+    agent_arguments: string | null;
+    closes_ms: number | null;
     revision: number;
     is_open: boolean;
     epochs: string | null;
@@ -83,6 +92,8 @@ type LaneRow = SubscriptionRow &
 /** Whether the lane of subscription `s` may send anything. */
 function isOpen(appSubscriptions: AppSubscriptions) {
   return sql`(s.state = 'active'
+    and not (s.format = 'agent' and not exists (
+      select from agent_subscriptions g where g.id = s.id and g.held_at is null and g.expires_at > now()))
     and not exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)
     and not exists (
       select from clients c where c.id = s.client_id
@@ -94,12 +105,14 @@ export async function loadLanes(
   db: Database,
   node: string,
   lanes: readonly number[],
-  { sealer, appSubscriptions }: LoadRules,
+  { sealer, appSubscriptions, cursors }: LoadRules,
   onError: (error: Error) => void,
 ): Promise<LaneState[]> {
   const { rows } = await sql<LaneRow>`
     select s.*, l.next_sequence - 1 as head, least(p.cursor, l.next_sequence - 1) as cursor, p.failures,
       (select string_agg(e.first || ' ' || e.tag, ',') from lane_epochs e where e.lane = p.lane) as epochs,
+      g.key as agent_key, g.name as agent_name, g.arguments as agent_arguments,
+      (extract(epoch from g.expires_at - now()) * 1000)::float8 as closes_ms,
       ${isOpen(appSubscriptions)} as is_open,
       case when l.next_sequence - 1 > p.cursor then array_to_string(array(
         select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
@@ -115,12 +128,14 @@ export async function loadLanes(
     join lane_progress p on p.lane = given.lane
     join lanes l on l.id = p.lane
     join subscriptions s on s.lane = p.lane
+    left join agent_subscriptions g on s.format = 'agent' and g.id = s.id
     where p.owner = ${node}::bigint`.execute(db);
-  const secretsOf = (row: LaneRow): { secrets: Secrets; lines: string } | null => {
+  const secretsOf = (row: LaneRow) => {
     // The subscription has ended.
     if (row.secret.length === 0) return null;
     try {
-      return { secrets: openSecrets(row, sealer), lines: headerLines(openHeaders(row, sealer)) };
+      const lines = headerLines(openHeaders(row, sealer));
+      return { secrets: openSecrets(row, sealer), lines, auth: openAuth(row, sealer) };
     } catch (cause) {
       // A subscription whose secret cannot be opened does not send. Others are not affected.
       onError(new Error(`the secret of subscription ${row.id} cannot be opened`, { cause }));
@@ -133,6 +148,9 @@ export async function loadLanes(
       subscription: toSubscription(row),
       secrets: opened?.secrets ?? { secret: '', previous: null },
       headerLines: opened?.lines ?? '',
+      auth: opened?.auth ?? null,
+      agent: agentTerms(row, cursors),
+      closesInMs: row.closes_ms ?? Number.POSITIVE_INFINITY,
       revision: row.revision,
       isOpen: row.is_open && opened !== null,
       epochs: readEpochs(row.epochs),
@@ -144,6 +162,16 @@ export async function loadLanes(
       retryMs: row.retry_ms,
       retriesPending: Number(row.retries_pending),
     }));
+}
+
+function agentTerms(row: LaneRow, cursors: AgentCursors): AgentTerms | null {
+  const { agent_key: key, agent_name: name, agent_arguments: canonical, grant_id: grantId } = row;
+  if (key === null || name === null || canonical === null || grantId === null) return null;
+  const lane = Number(row.lane);
+  const binding = { grantId, name, arguments: canonical };
+  const cursorAt: AgentTerms['cursorAt'] = (sequence, { createdAt }) =>
+    cursors.write(binding, { lane, sequence, at: new Date(createdAt) });
+  return { key, name, cursorAt };
 }
 
 /** Finds the lanes whose subscriptions have ended. They never open again. */
@@ -268,12 +296,12 @@ export interface Sweep {
 export async function sweepLanes(db: Database, node: string, after: number, limit: number): Promise<Sweep> {
   const { rows } = await sql<{ last: string | null; count: number; held: string; repaired: number }>`
     with slice as materialized (
-      select s.lane, s.state, p.owner, p.due_at, p.cursor
+      select s.lane, s.state, p.owner, p.due_at, p.cursor, p.is_pulled
       from (
         select lane, state from subscriptions
         where lane > ${after}::bigint and state <> 'ended' order by lane limit ${limit}::int
       ) as s
-      cross join lateral (select owner, due_at, cursor from lane_progress where lane = s.lane offset 0) as p
+      cross join lateral (select owner, due_at, cursor, is_pulled from lane_progress where lane = s.lane offset 0) as p
     ),
     orphan as (
       update lane_progress set owner = null, due_at = greatest(now(), coalesce(lane_progress.paused_until, now()))
@@ -285,7 +313,7 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
     forgotten as materialized (
       select slice.lane from slice
       cross join lateral (select next_sequence from lanes where id = slice.lane offset 0) as head
-      where slice.owner is null and slice.due_at is null and slice.state = 'active'
+      where slice.owner is null and slice.due_at is null and slice.state = 'active' and not slice.is_pulled
         and (head.next_sequence - 1 > slice.cursor
           or exists (select from retries r where r.lane = slice.lane and r.due_at is not null offset 0))
     ),

@@ -7,6 +7,7 @@
 
 import { pingName } from '../../events/built_in_names.ts';
 import { type AttemptError, attemptErrors } from '../sending/attempt_error.ts';
+import { policyOf } from '../sending/delivery_policy.ts';
 import type { ExchangeResult } from '../sending/exchange.ts';
 import { circuitPause, pauseAfter, readRetryAfter } from '../sending/retry_schedule.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
@@ -74,10 +75,11 @@ export interface OutcomeDecision {
   outcome: Outcome;
   /** Milliseconds that the whole lane pauses; 0 for no pause. */
   pauseMs: number;
-  isPing: boolean;
+  /** Whether the result says nothing about the subscriber: of a ping, or of a body that could not be sent. */
+  isNeutral: boolean;
   /** The part of the pause that the subscriber requested. A success of another attempt does not end it. */
   retryAfterMs: number;
-  /** 410: the subscriber wants no more deliveries. */
+  /** 410, where it means that the subscriber wants no more deliveries. */
   isGone: boolean;
 }
 
@@ -89,7 +91,10 @@ export function decideOutcome(end: AttemptEnd): OutcomeDecision {
   const asked =
     status === 429 || status === 503 ? readRetryAfter(result.headers?.['retry-after'], now) : null;
   const wasManual = waiting.retry?.isManual ?? false;
-  const isPing = waiting.event.kind === pingName;
+  const isNeutral = waiting.event.kind === pingName || sentNothing(result);
+  const policy = policyOf(lane.subscription.format);
+  const isFinal =
+    result.error === 'body_too_large' || (result.error === null && policy.finalStatuses.has(status ?? 0));
   const retryAfterMs = isAccepted ? 0 : (asked ?? 0) * 1_000;
   return {
     outcome: {
@@ -97,15 +102,28 @@ export function decideOutcome(end: AttemptEnd): OutcomeDecision {
       sequence: waiting.sequence,
       day: waiting.day,
       attempt: toRecord(end, isAccepted, wasManual),
-      retry: isAccepted ? null : toRetry(waiting, number, pauseAfter(end.scheduleSeconds, number, asked)),
+      retry: isAccepted
+        ? null
+        : toRetry(
+            waiting,
+            number,
+            isFinal ? null : pauseAfter(end.scheduleSeconds, number, asked, Math.random(), policy.jitter),
+          ),
       hadRetry: waiting.retry !== null,
       wasManual,
     },
-    pauseMs: isAccepted ? 0 : Math.max(retryAfterMs, isPing ? 0 : circuitPause(lane.failures + 1)),
+    pauseMs: isAccepted
+      ? 0
+      : Math.max(retryAfterMs, isNeutral ? 0 : circuitPause(lane.failures + 1, policy.probePauseMsMax)),
     retryAfterMs,
-    isPing,
-    isGone: status === 410 && result.error === null,
+    isNeutral,
+    isGone: policy.disablesWhenGone && status === 410 && result.error === null,
   };
+}
+
+/** Whether there was no body to send. */
+export function sentNothing({ error }: Pick<ExchangeResult, 'error'>): boolean {
+  return error === 'conversion_error' || error === 'body_too_large';
 }
 
 function toRetry(waiting: LoadedDelivery, attempts: number, pauseMs: number | null): RetryRecord {

@@ -9,6 +9,7 @@ import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
+import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
 import { type DueDelivery, loadEvents, readDueRetries } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
@@ -30,6 +31,7 @@ export interface RetriesOptions {
   node: string;
   kinds: KindArrays;
   sealer: Sealer;
+  cursors: AgentCursors;
   cache: EventCache;
   lanes: LeasedLanes;
   recorder: Recorder;
@@ -54,7 +56,18 @@ export class Retries {
 
   /** Reads the retries that are due. */
   read(now: number): void {
-    const { db, node, kinds, sealer, cache, lanes: held, background, onError, onRead } = this.#options;
+    const {
+      db,
+      node,
+      kinds,
+      sealer,
+      cursors,
+      cache,
+      lanes: held,
+      background,
+      onError,
+      onRead,
+    } = this.#options;
     if (this.#isReading || this.#options.isStopping()) return;
     const lanes = this.#dueLanes(now);
     if (lanes.length === 0) return;
@@ -75,7 +88,7 @@ export class Retries {
         const events = await loadEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
           admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
         );
-        const rules = { sealer, appSubscriptions: kinds.appSubscriptions };
+        const rules = { sealer, cursors, appSubscriptions: kinds.appSubscriptions };
         const states = await loadLanes(db, node, ids, rules, onError);
         const later = new Map(states.map((state) => [state.subscription.lane, state.retryMs]));
         this.#take(lanes, generations, found, events, later, limit);
@@ -153,6 +166,7 @@ export class Retries {
     recorder.add(lane, outcome);
   }
 
+  /** The lanes to read for. Tenants take turns, and so do the lanes of a tenant. */
   #dueLanes(now: number): Lane[] {
     const { lanes: held } = this.#options;
     const due: Lane[] = [];
@@ -162,11 +176,15 @@ export class Retries {
         continue;
       }
       if (!lane.isOpen || lane.retryAt > now || lane.pausedUntil > now) continue;
-      if (lane.dueCount >= laneMax / 2 || !held.hasSpace(lane)) continue;
-      due.push(lane);
-      if (due.length === lanesMax) break;
+      if (lane.dueCount < laneMax / 2 && held.hasSpace(lane)) due.push(lane);
     }
-    return due;
+    const chosen = takeTurns(due, lanesMax);
+    for (const lane of chosen) {
+      // To the end of the queue.
+      held.retrying.delete(lane);
+      held.retrying.add(lane);
+    }
+    return chosen;
   }
 
   #take(
@@ -201,4 +219,15 @@ export class Retries {
       held.reschedule(lane);
     }
   }
+}
+
+/** Takes lanes of each tenant in turn. */
+function takeTurns(lanes: Lane[], max: number): Lane[] {
+  if (lanes.length <= max) return lanes;
+  const chosen: Lane[] = [];
+  const tenants = [...Map.groupBy(lanes, ({ tenant }) => tenant).values()];
+  for (let turn = 0; chosen.length < max; turn += 1) {
+    for (const { [turn]: lane } of tenants) if (lane !== undefined && chosen.length < max) chosen.push(lane);
+  }
+  return chosen;
 }

@@ -6,6 +6,8 @@
  *   succeeded   attempted, with nothing left to do
  *   failed      in `retries`, with no attempts left
  *   cancelled   not started when its owner lost the right to it, or its subscription the kind
+ *
+ * A subscriber that pulls has no attempts: a delivery is pending until it is acknowledged, and then succeeded.
  */
 
 import { sql } from 'kysely';
@@ -70,7 +72,7 @@ export function selectDetails(lane: number, rows: ReturnType<typeof sql>) {
       ${epochTagOf(sql`d.lane`, sql`d.sequence`)} as epoch_tag,
       ${stateOf(sql`r.state`, sql`attempt.count > 0`)} as state,
       case
-        when s.state <> 'active' then null
+        when s.state <> 'active' or s.url is null then null
         -- Nothing is sent while the lane pauses, not even what was resent by hand.
         when r.due_at is not null then greatest(r.due_at, p.paused_until)
         when r.state is not null then null
@@ -104,6 +106,9 @@ export function epochTagOf(lane: ReturnType<typeof sql>, sequence: ReturnType<ty
 export function stateOf(retry: ReturnType<typeof sql>, wasAttempted: ReturnType<typeof sql>) {
   return sql`
       case
+        when s.url is null then case
+          when d.sequence <= (select sequence from acknowledgements where lane = s.lane) then 'succeeded'
+          else 'pending' end
         when ${retry} = 'pending' then case when s.state = 'active' then 'pending' else 'held' end
         when ${retry} is not null then ${retry}
         when ${wasAttempted} then 'succeeded'
@@ -126,7 +131,7 @@ export function isIdOf(
 }
 
 export interface Place {
-  subscription: { id: string; lane: number; state: string };
+  subscription: { id: string; lane: number; state: string; isPulled: boolean };
   sequence: number;
 }
 
@@ -138,12 +143,16 @@ export async function locateDelivery(
 ): Promise<Place | undefined> {
   const place = parseDeliveryId(id);
   if (place === undefined) return undefined;
-  const { rows } = await sql<{ id: string; state: string; epoch_tag: number }>`
-    select id, state, ${epochTagOf(sql`lane`, sql`${place.sequence}::bigint`)} as epoch_tag
+  const { rows } = await sql<{ id: string; state: string; is_pulled: boolean; epoch_tag: number }>`
+    select id, state, url is null as is_pulled, ${epochTagOf(sql`lane`, sql`${place.sequence}::bigint`)} as epoch_tag
     from subscriptions where lane = ${place.lane} and ${visibleTo(owner)}`.execute(db);
   const row = rows[0];
   if (row === undefined || !isIdOf(id, row.id, place, row.epoch_tag)) return undefined;
-  return { subscription: { id: row.id, state: row.state, lane: place.lane }, sequence: place.sequence };
+  const { id: subscriptionId, state, is_pulled: isPulled } = row;
+  return {
+    subscription: { id: subscriptionId, state, isPulled, lane: place.lane },
+    sequence: place.sequence,
+  };
 }
 
 export function toDelivery(row: DeliveryRow, subscriptionId: string): Delivery {

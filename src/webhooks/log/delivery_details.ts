@@ -2,6 +2,8 @@
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
+import type { EventContent } from '../sending/delivery_request.ts';
+import type { Presenter } from '../sending/presentation.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format, Owner } from '../subscriptions/subscription.ts';
@@ -50,7 +52,9 @@ interface AttemptRow {
   url: string | null;
   signature: SignatureShape;
   format: Format;
+  version: string | null;
   header_names: string[] | null;
+  agent_key: string | null;
 }
 
 /**
@@ -62,6 +66,7 @@ export async function readDelivery(
   owner: Owner,
   id: string,
   names: HeaderNames,
+  presenter: Presenter,
   scopeOf: (kind: string) => string | null,
 ): Promise<DeliveryDetails | undefined> {
   const place = await locateDelivery(db, owner, id);
@@ -70,14 +75,15 @@ export async function readDelivery(
   const { rows } = await sql<
     DeliveryRow & { day: string; body: string | null; happened_at: Date } & {
       account_id: string | null;
+      event_version: string | null;
       external_id: string | null;
     }
   >`
-    select d.*, d.day::text as day, e.body, e.account_id, e.happened_at,
+    select d.*, d.day::text as day, e.body, e.account_id, e.event_version, e.happened_at,
       (select external_id from accounts where id = e.account_id) as external_id
     from (${selectDeliveries(subscription.lane, sql`d.sequence = ${sequence}`)}) as d
     cross join lateral (
-      select body, account_id, created_at as happened_at
+      select body, account_id, version as event_version, created_at as happened_at
       from events where day = d.day and position = d.event offset 0
     ) as e`.execute(db);
   const row = rows[0];
@@ -89,6 +95,7 @@ export async function readDelivery(
   const event: RecordedEvent = {
     id: row.event_id,
     kind: row.kind,
+    version: row.event_version,
     accountId: row.account_id,
     accountExternalId: row.external_id,
     body: row.body === null ? null : Buffer.from(row.body),
@@ -96,14 +103,19 @@ export async function readDelivery(
     traceparent: null,
   };
   const { rows: attempts } = await sql<AttemptRow>`
-    select a.*, s.url, s.signature, s.format, s.header_names
+    select a.*, s.url, s.signature, s.format, s.version, s.header_names,
+      (select key from agent_subscriptions where id = ${subscription.id} and s.format = 'agent') as agent_key
     from attempts a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision
     where a.lane = ${subscription.lane} and a.sequence = ${sequence} and a.day = ${row.day}::date
     order by a.started_at, a.number limit 1000`.execute(db);
+  const content = row.body === null ? null : { ...event, body: Buffer.from(row.body) };
+  const shown = await Promise.all(
+    attempts.map((attempt) => presentRecorded(presenter, attempt, content, event)),
+  );
   return {
     ...delivery,
     body: row.body,
-    attempts: attempts.map((attempt) => ({
+    attempts: attempts.map((attempt, index) => ({
       number: attempt.number,
       trigger: attempt.trigger,
       startedAt: attempt.started_at,
@@ -122,10 +134,11 @@ export async function readDelivery(
                 signature: attempt.signature,
                 format: attempt.format,
                 headerNames: attempt.header_names ?? [],
+                agentKey: attempt.agent_key,
               },
               delivery,
               { number: attempt.number, startedAt: attempt.started_at },
-              event,
+              shown[index] as RecordedEvent,
               names,
             ),
       responseHeaders: attempt.headers === null ? null : JSON.parse(attempt.headers),
@@ -134,6 +147,21 @@ export async function readDelivery(
       isResponseOmitted: attempt.response_omitted ?? false,
     })),
   };
+}
+
+/** The event as the attempt had it. The body is null if it was erased or cannot be converted. */
+async function presentRecorded(
+  presenter: Presenter,
+  revision: Pick<AttemptRow, 'format' | 'version'>,
+  content: EventContent | null,
+  event: RecordedEvent,
+): Promise<RecordedEvent> {
+  if (content === null) return event;
+  try {
+    return await presenter.present(revision, content);
+  } catch {
+    return { ...event, body: null };
+  }
 }
 
 /** Whether the owner of a lane may now get an account's events that require a scope. */

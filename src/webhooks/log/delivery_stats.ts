@@ -46,6 +46,8 @@ export interface CountedOutcome {
 
 /** Maximum buckets that wait to be written. Beyond that the oldest are dropped. */
 const waitingMax = 50_000;
+/** Buckets of one statement. The arrays of more would keep the engine from sending for too long. */
+const writtenMax = 500;
 
 export class DeliveryCounts {
   readonly #db: Database;
@@ -76,16 +78,18 @@ export class DeliveryCounts {
   /** Adds the counts to the table. Counts that cannot be written wait for the next call. */
   async flush(): Promise<void> {
     if (this.#waiting.size === 0) return;
-    const taken = this.#waiting;
+    const taken = [...this.#waiting];
     this.#waiting = new Map();
-    try {
-      await addToBuckets(this.#db, taken);
-    } catch (error) {
-      for (const [key, counts] of taken) {
-        const newer = this.#waiting.get(key);
-        this.#waiting.set(key, newer === undefined ? counts : sum(counts, newer));
+    for (let first = 0; first < taken.length; first += writtenMax) {
+      try {
+        await addToBuckets(this.#db, taken.slice(first, first + writtenMax));
+      } catch (error) {
+        for (const [key, counts] of taken.slice(first)) {
+          const newer = this.#waiting.get(key);
+          this.#waiting.set(key, newer === undefined ? counts : sum(counts, newer));
+        }
+        throw error;
       }
-      throw error;
     }
   }
 }
@@ -121,6 +125,9 @@ const classes: Readonly<Record<Exclude<AttemptError, 'unexpected_status'>, Error
   timeout: 'timeout',
   connection_error: 'connect',
   protocol_error: 'protocol',
+  conversion_error: 'other',
+  body_too_large: 'other',
+  auth_error: 'other',
 };
 
 function classOf(error: AttemptError, status: number | null): ErrorClass {
@@ -140,7 +147,10 @@ interface BucketRow {
   counts: readonly number[];
 }
 
-async function addToBuckets(db: Database, counted: ReadonlyMap<string, readonly number[]>): Promise<void> {
+async function addToBuckets(
+  db: Database,
+  counted: readonly (readonly [string, readonly number[]])[],
+): Promise<void> {
   const rows = new Map<string, BucketRow>();
   for (const [key, counts] of counted) {
     const [own = 0, at = 0] = key.split(' ').map(Number);
@@ -279,7 +289,7 @@ export async function readBacklog(db: Database, lanes: readonly number[]): Promi
       -- Selects these lanes first, so that no other lane's ends are read.
       select p.lane, p.cursor, l.next_sequence
       from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
-      join subscriptions s on s.lane = given.lane and s.state = 'active'
+      join subscriptions s on s.lane = given.lane and s.state = 'active' and s.url is not null
       join lane_progress p on p.lane = s.lane
       join lanes l on l.id = s.lane
       offset 0

@@ -4,6 +4,7 @@
  * are those of now.
  */
 
+import { agentLines } from '../sending/agent_message.ts';
 import { cloudEventBody, deliveryLines, type EventContent } from '../sending/delivery_request.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
@@ -16,6 +17,8 @@ export interface RevisionFacts {
   format: Format;
   /** Names of its static headers. */
   headerNames: readonly string[];
+  /** The id of an agent's subscription, as the agent knows it; null for other subscribers. */
+  agentKey: string | null;
 }
 
 export interface RecordedRequest {
@@ -36,22 +39,18 @@ export function recordRequest(
   event: RecordedEvent,
   names: HeaderNames,
 ): RecordedRequest {
-  const { url, signature, format, headerNames } = revision;
+  const { url, signature, format, headerNames, agentKey } = revision;
   const timestamp = Math.floor(attempt.startedAt.getTime() / 1_000);
-  const body =
-    format === 'cloudevents' && event.body !== null
-      ? cloudEventBody({ ...event, body: event.body })
-      : event.body;
+  const body = sentBody(format, event);
   const signed = { timestamp: `t=${timestamp},v1=`, sha256: 'sha256=', standard: 'v1,', ed25519: 'v1a,' }[
     signature
   ];
-  const lines = deliveryLines(revision, names, event, {
-    id: delivery.id,
-    sequence: delivery.sequence,
-    number: attempt.number,
-    timestamp,
-    signed: signed + hidden,
-  });
+  const shown = { timestamp, signed: signed + hidden };
+  const { id, sequence } = delivery;
+  const lines =
+    agentKey === null
+      ? deliveryLines(revision, names, event, { id, sequence, number: attempt.number, ...shown })
+      : agentLines(agentKey, { id: event.id, ...shown });
   const headers: Record<string, string> = {
     host: new URL(url).host,
     ...(body === null ? {} : { 'content-length': String(body.length) }),
@@ -59,6 +58,13 @@ export function recordRequest(
     ...Object.fromEntries(headerNames.map((name) => [name, hidden])),
   };
   return { method: 'POST', url, headers };
+}
+
+/** Null also for agents: their cursors are not rebuilt, so that the length is unknown. */
+function sentBody(format: Format, event: RecordedEvent): Buffer | null {
+  const { body } = event;
+  if (body === null || format === 'agent') return null;
+  return format === 'cloudevents' ? cloudEventBody({ ...event, body }) : body;
 }
 
 function toHeader(line: string): [name: string, value: string] {

@@ -8,7 +8,7 @@ import { deliveryId, deliveryIdPrefix } from '../subscriptions/delivery_id.ts';
 import type { Owner, Subscription } from '../subscriptions/subscription.ts';
 import { type DeliveryState, epochTagOf, locateDelivery, selectDeliveries } from './delivery.ts';
 
-export type ResendResult = 'due' | 'not-found' | 'disabled' | 'cancelled';
+export type ResendResult = 'due' | 'not-found' | 'disabled' | 'cancelled' | 'pulled';
 
 /**
  * Schedules a delivery to be sent again, whatever its state. A delivery that waits for its first attempt is sent
@@ -28,6 +28,7 @@ export async function resendDelivery(
       from (${selectDeliveries(subscription.lane, sql`d.sequence = ${sequence}`)}) as d`.execute(tx);
     const row = rows[0];
     if (row === undefined) return 'not-found';
+    if (subscription.isPulled) return 'pulled';
     if (subscription.state !== 'active') return 'disabled';
     if (row.state === 'cancelled') return 'cancelled';
     if (row.state === 'pending' && row.attempt_count === '0') return 'due';
@@ -57,7 +58,7 @@ export async function resendDelivery(
 export async function sendTest(
   db: Database | Transaction,
   subscription: Subscription,
-  example: { kind: string; body: unknown } | null,
+  example: { kind: string; version: string | null; body: unknown } | null,
 ): Promise<string> {
   return inTransaction(db, async (tx) => {
     const ping = { kind: pingName, body: { subscription: subscription.id, at: new Date().toISOString() } };
@@ -76,11 +77,11 @@ export async function sendTest(
   });
 }
 
-/** Makes a lane due and notifies the node that leases it. */
+/** Makes a lane due, unless its subscriber pulls, and notifies the node that leases it and waiting readers. */
 export async function wakeLane(db: Database | Transaction, lane: number): Promise<void> {
   await sql`
     -- Also set if the lane is leased, because the node may be releasing it right now.
     update lane_progress set due_at = greatest(now(), coalesce(paused_until, now()))
-    where lane = ${lane}`.execute(db);
+    where lane = ${lane} and not is_pulled`.execute(db);
   await sql`select notify_lane_changed(${lane})`.execute(db);
 }

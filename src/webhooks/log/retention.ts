@@ -85,7 +85,7 @@ async function pendingDays(db: Database, today: string, days: number): Promise<s
       select d.day
       from lane_progress p
       join lanes l on l.id = p.lane and l.next_sequence - 1 > p.cursor
-      join subscriptions s on s.lane = p.lane and s.state = 'active'
+      join subscriptions s on s.lane = p.lane and s.state = 'active' and s.url is not null
       cross join lateral (
         select distinct day from deliveries d
         where d.lane = p.lane and d.sequence > p.cursor and d.${isOver}

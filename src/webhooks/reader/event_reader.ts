@@ -12,16 +12,13 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type DueDelivery, readEvents, readNewDeliveries } from '../lanes/due_deliveries.ts';
-import {
-  buildMessage,
-  createSigningKeys,
-  type DeploymentSigners,
-  type EventContent,
-  type SigningKeys,
-} from '../sending/delivery_request.ts';
+import { buildMessage, type DeploymentSigners, type EventContent } from '../sending/delivery_request.ts';
+import type { Presenter } from '../sending/presentation.ts';
+import { createSigningKeys, type SigningKeys } from '../sending/secret_keys.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import { DeliveryIds } from '../subscriptions/delivery_id.ts';
-import { openSecrets, type SecretRow, type Subscription } from '../subscriptions/subscription.ts';
+import type { Subscription, SubscriptionRow } from '../subscriptions/subscription.ts';
+import { openSecrets, type SecretRow } from '../subscriptions/subscription_secrets.ts';
 import { isOpen } from './lane_state.ts';
 
 /** Maximum bytes of bodies on one page. A single larger event comes alone. */
@@ -31,8 +28,11 @@ const pageBytesMax = 2_097_152;
 export interface Gap {
   from: number;
   through: number;
-  /** Older than the retention; or the owner has no right to the events, or they were erased. */
-  reason: 'expired' | 'cancelled';
+  /**
+   * Older than the retention; or the owner has no right to the events, or they were erased; or their bodies could not be converted to the
+   * subscription's version.
+   */
+  reason: 'expired' | 'cancelled' | 'failed';
 }
 
 export interface ReadItem {
@@ -63,9 +63,11 @@ export interface EventReaderOptions {
   sealer: Sealer;
   headerNames: HeaderNames;
   signers: DeploymentSigners;
+  presenter: Presenter;
 }
 
-interface LaneRow extends SecretRow {
+/** The subscription as it is now: a stream outlives changes. */
+interface LaneRow extends SecretRow, Pick<SubscriptionRow, 'format' | 'version' | 'signature'> {
   head: string;
   epochs: string | null;
   /** Milliseconds since 1970, by the database's clock. */
@@ -88,7 +90,7 @@ export class EventReader {
 
   /** Reads the page after `after`: at most `limit` items, and `bytesMax` bytes of bodies. */
   async read(
-    subscription: Pick<Subscription, 'id' | 'lane' | 'format' | 'signature'>,
+    subscription: Pick<Subscription, 'id' | 'lane'>,
     { after, limit, bytesMax = pageBytesMax }: PageRange,
   ): Promise<ReadResult> {
     const { lane } = subscription;
@@ -107,15 +109,30 @@ export class EventReader {
     }
     // The subscription or its account was disabled since its row was read.
     if (found.some(({ isSuspended }) => isSuspended)) return { kind: 'terminated' };
-    const events = await readEvents(db, withinBytes(found, bytesMax));
+    const events = await this.#show(row, await readEvents(db, withinBytes(found, bytesMax)));
     const present = this.#present(subscription, row);
     return { kind: 'page', ...divide(found, events, after, upTo, bytesMax, present), head };
+  }
+
+  /** The events as the subscription gets them. Null for those that cannot be converted. */
+  async #show(
+    revision: Pick<Subscription, 'format' | 'version'>,
+    events: ReadonlyMap<number, EventContent>,
+  ): Promise<Map<number, EventContent | null>> {
+    const { presenter } = this.#options;
+    const shown = new Map<number, EventContent | null>();
+    for (const [position, event] of events) {
+      // The presenter has reported the error.
+      const converted = Promise.resolve(presenter.present(revision, event)).catch(() => null);
+      shown.set(position, await converted);
+    }
+    return shown;
   }
 
   async #readLane(lane: number): Promise<LaneRow | undefined> {
     const { db, kinds } = this.#options;
     const { rows } = await sql<LaneRow>`
-      select s.id, s.secret, s.previous_secret, s.previous_secret_until, l.next_sequence - 1 as head,
+      select s.id, s.format, s.version, s.signature, s.secret, s.previous_secret, s.previous_secret_until, l.next_sequence - 1 as head,
         (select string_agg(e.first || ' ' || e.tag, ',') from lane_epochs e where e.lane = s.lane) as epochs,
         (extract(epoch from clock_timestamp()) * 1000)::float8 as now
       from subscriptions s join lanes l on l.id = s.lane
@@ -131,19 +148,19 @@ export class EventReader {
     return rows[0] && Number(rows[0].sequence);
   }
 
-  #present(subscription: Pick<Subscription, 'id' | 'lane' | 'format' | 'signature'>, row: LaneRow): Present {
+  #present(subscription: Pick<Subscription, 'id' | 'lane'>, row: LaneRow): Present {
     const { headerNames, signers, sealer } = this.#options;
     const epochs = (row.epochs?.split(',') ?? []).map((text) => {
       const [first, tag] = text.split(' ');
       return { first: Number(first), tag: Number(tag) };
     });
     const ids = new DeliveryIds(subscription.lane, subscription.id, epochs);
-    const keys: SigningKeys = createSigningKeys(openSecrets(row, sealer), subscription.signature);
+    const keys: SigningKeys = createSigningKeys(openSecrets(row, sealer), row.signature);
     const now = Math.floor(row.now);
-    const ofNow: readonly KeyObject[] = subscription.signature === 'ed25519' ? signers(now) : [];
+    const ofNow: readonly KeyObject[] = row.signature === 'ed25519' ? signers(now) : [];
     return (sequence, event) => {
       const facts = { sequence, number: 1, now };
-      const message = buildMessage(subscription, ids, keys, headerNames, event, facts, () => ofNow);
+      const message = buildMessage(row, ids, keys, headerNames, event, facts, () => ofNow);
       return { sequence, event, headers: headersOf(message.lines), body: message.body };
     };
   }
@@ -167,7 +184,7 @@ function withinBytes(found: readonly DueDelivery[], bytesMax: number): DueDelive
 /** Divides the sequences into items and gaps. Ends before the first event that does not fit. */
 function divide(
   found: readonly DueDelivery[],
-  events: ReadonlyMap<number, EventContent>,
+  events: ReadonlyMap<number, EventContent | null>,
   after: number,
   upTo: number,
   bytesMax: number,
@@ -188,8 +205,9 @@ function divide(
     miss(delivery.sequence - 1, 'expired');
     const event = events.get(delivery.event);
     if (delivery.isAllowed && !fitting.has(delivery)) return { items, gaps, through };
+    if (event === null) miss(delivery.sequence, 'failed');
     // An event that was allowed and is not there was erased meanwhile.
-    if (!delivery.isAllowed || event === undefined) miss(delivery.sequence, 'cancelled');
+    else if (!delivery.isAllowed || event === undefined) miss(delivery.sequence, 'cancelled');
     else {
       items.push(present(delivery.sequence, event));
       through = delivery.sequence;

@@ -15,6 +15,8 @@ export interface OutgoingRequest {
   /** Lines like `content-type: application/json`, each with its CRLF. */
   headers: string;
   body: Buffer;
+  /** Whether the connection presents the deployment's client certificate. */
+  isMutual?: boolean;
   /** Null if the attempt is not traced. */
   traced: TracedAttempt | null;
 }

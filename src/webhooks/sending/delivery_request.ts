@@ -13,16 +13,20 @@ import {
   signSha256,
   signStandard,
   signTimestamp,
-  standardKey,
-  textKey,
 } from '../subscriptions/signature.ts';
-import type { Secrets, Subscription } from '../subscriptions/subscription.ts';
+import type { SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
+import type { Subscription } from '../subscriptions/subscription.ts';
+import { type AgentTerms, buildOccurrence } from './agent_message.ts';
+import type { Authorization } from './authorization.ts';
 import type { OutgoingRequest } from './connection.ts';
+import { createSigningKeys, type SigningKeys } from './secret_keys.ts';
 
 /** The parts of an event that an attempt needs. */
 export interface EventContent {
   id: string;
   kind: string;
+  /** The version of the body; null if the kind had none when it was published. */
+  version: string | null;
   accountId: string | null;
   /** The application's own id of the account. */
   accountExternalId: string | null;
@@ -31,6 +35,8 @@ export interface EventContent {
   createdAt: number;
   /** The span in which the event was written; null if it was not recorded. Never sent to subscribers. */
   traceparent: string | null;
+  /** Facts about the version of the body, set by the presenter where the kind has versions. */
+  shown?: { schema: string; notices: string };
 }
 
 /** The parts that all requests of a subscription share. */
@@ -40,37 +46,36 @@ export interface RequestTemplate {
   ids: DeliveryIds;
   /** Lines of its static headers, each with its CRLF. */
   headerLines: string;
+  /** How they authenticate. */
+  auth: SubscriberAuth | null;
+  /** Null if the subscriber is not an agent. */
+  agent: AgentTerms | null;
 }
 
 export function createTemplate(
   subscription: Pick<Subscription, 'id' | 'lane' | 'url'>,
-  headerLines = '',
-  epochs: readonly LaneEpoch[] = [],
+  {
+    headerLines = '',
+    auth = null,
+    epochs = [],
+    agent = null,
+  }: {
+    headerLines?: string;
+    auth?: SubscriberAuth | null;
+    epochs?: readonly LaneEpoch[];
+    agent?: AgentTerms | null;
+  } = {},
 ): RequestTemplate {
+  if (subscription.url === null) throw new Error('nothing is sent to a subscription without a URL');
   const url = new URL(subscription.url);
   return {
     origin: url.origin,
     path: url.pathname + url.search,
     ids: new DeliveryIds(subscription.lane, subscription.id, epochs),
     headerLines,
+    auth,
+    agent,
   };
-}
-
-/** The subscription's signing keys, newest first. */
-export interface SigningKeys {
-  both: readonly KeyObject[];
-  newest: readonly KeyObject[];
-  /** Milliseconds since 1970. Both keys sign until then. */
-  bothUntil: number;
-}
-
-export function createSigningKeys({ secret, previous }: Secrets, signature: SignatureShape): SigningKeys {
-  // The deployment's own keys sign.
-  if (signature === 'ed25519') return { both: [], newest: [], bothUntil: 0 };
-  const keyOf = signature === 'standard' ? standardKey : textKey;
-  const newest = [keyOf(secret)];
-  if (previous === null) return { both: newest, newest, bothUntil: 0 };
-  return { both: [...newest, keyOf(previous.secret)], newest, bothUntil: previous.until.getTime() };
 }
 
 export interface AttemptFacts {
@@ -96,7 +101,9 @@ export type DeploymentSigners = (now: number) => readonly KeyObject[];
 /** Lines that are the same for all requests of a format. */
 const constantLines = {
   json: linesOf('application/json'),
+  thin: linesOf('application/json'),
   cloudevents: linesOf('application/cloudevents+json'),
+  agent: linesOf('application/json'),
 };
 
 function linesOf(contentType: string): string {
@@ -111,12 +118,17 @@ export function buildRequest(
   event: EventContent,
   facts: AttemptFacts,
   signers: DeploymentSigners,
+  authorization?: Authorization,
 ): OutgoingRequest {
-  const { id, lines, body } = buildMessage(subscription, template.ids, keys, names, event, facts, signers);
-  const headers = lines + template.headerLines;
+  const { id, lines, body } =
+    template.agent === null
+      ? buildMessage(subscription, template.ids, keys, names, event, facts, signers)
+      : buildOccurrence(template.agent, keys, event, facts);
+  const headers = lines + template.headerLines + (authorization?.lines ?? '');
   const traced =
     event.traceparent === null ? null : { parent: event.traceparent, deliveryId: id, kind: event.kind };
-  return { origin: template.origin, path: template.path, headers, body, traced };
+  const isMutual = authorization?.isMutual ?? false;
+  return { origin: template.origin, path: template.path, headers, body, traced, isMutual };
 }
 
 /** What a subscriber gets, however it gets it: the delivery's id, the header lines without the static headers, and the body. */
@@ -136,11 +148,26 @@ export function buildMessage(
   return { id, lines: deliveryLines(subscription, names, event, { ...facts, id, timestamp, signed }), body };
 }
 
+/** The header lines of a challenge (handshake.ts): like those of a delivery with the sequence 0, which no delivery has. */
+export function buildChallenge(
+  { signature, secret }: { signature: SignatureShape; secret: string },
+  names: HeaderNames,
+  { id, kind, body, now }: { id: string; kind: string; body: Buffer; now: number },
+  signers: DeploymentSigners,
+): string {
+  const keys = createSigningKeys({ secret, previous: null }, signature);
+  const timestamp = Math.floor(now / 1_000);
+  const signed = sign(signature, id, timestamp, keys, body, now, signers);
+  const event = { kind, accountId: null, accountExternalId: null };
+  const facts = { id, sequence: 0, number: 1, timestamp, signed };
+  return deliveryLines({ format: 'json', signature }, names, event, facts);
+}
+
 /** The header lines of an attempt, without the static headers. */
 export function deliveryLines(
   { format, signature }: Pick<Subscription, 'format' | 'signature'>,
   names: HeaderNames,
-  event: Pick<EventContent, 'kind' | 'accountId' | 'accountExternalId'>,
+  event: Pick<EventContent, 'kind' | 'accountId' | 'accountExternalId' | 'shown'>,
   { id, sequence, number, timestamp, signed }: Omit<AttemptFacts, 'now'> & SignedFacts,
 ): string {
   const identified =
@@ -149,7 +176,7 @@ export function deliveryLines(
       : `${names.delivery}: ${id}\r\n${names.signature}: ${signed}\r\n`;
   return (
     `${constantLines[format]}${names.event}: ${event.kind}\r\n${names.sequence}: ${sequence}\r\n` +
-    `${identified}${names.attempt}: ${number}\r\n${accountLines(event, names)}`
+    `${identified}${names.attempt}: ${number}\r\n${accountLines(event, names)}${event.shown?.notices ?? ''}`
   );
 }
 
@@ -207,6 +234,7 @@ export function cloudEventBody(event: EventContent): Buffer {
     type: event.kind,
     time: new Date(event.createdAt).toISOString(),
     datacontenttype: 'application/json',
+    ...(event.shown === undefined ? {} : { dataschema: event.shown.schema }),
   };
   // The body is JSON already, so its bytes are copied unchanged.
   return Buffer.concat([

@@ -26,7 +26,7 @@ export interface ExchangeResult {
   readonly truncated: boolean;
   /** Null if a response arrived, whatever its status. */
   readonly error: Exclude<AttemptError, 'unexpected_status'> | null;
-  /** Details of a certificate or handshake error. */
+  /** Details of an error: of a certificate, a handshake or a request for a token. */
   readonly reason: string | null;
   /** Whether the exchange had a connection, kept or new. */
   readonly wasConnected: boolean;
@@ -63,11 +63,15 @@ export interface SendRules {
   /** What can stop the exchange before its first byte. */
   stoppable?: Stoppable;
   gate?: AddressGate;
+  /** Milliseconds for the whole exchange, if not `exchangeTimeoutMs`. */
+  timeoutMs?: number;
 }
 
 /** The connections to one origin. */
 export interface OriginPool {
   origin: URL;
+  /** Whether its connections present the client certificate. */
+  isMutual: boolean;
   /** The most recently used connection is last. */
   idle: Connection[];
   headCache: HeadCache;
@@ -100,6 +104,7 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
   isOver = false;
   isCancelled = false;
   readonly gate: AddressGate;
+  readonly timeoutMs: number;
   readonly #stoppable: Stoppable;
   readonly #stopCount: number;
   #isSecondTry = false;
@@ -109,7 +114,7 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
 
   constructor(
     request: OutgoingRequest,
-    { stoppable, gate }: Required<SendRules>,
+    { stoppable, gate, timeoutMs }: Required<SendRules>,
     pool: OriginPool,
     done: (result: ExchangeResult, context: T) => void,
     context: T,
@@ -117,6 +122,7 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
   ) {
     this.request = request;
     this.gate = gate;
+    this.timeoutMs = timeoutMs;
     this.#stoppable = stoppable;
     this.#stopCount = stoppable.stopCount;
     this.pool = pool;
@@ -205,6 +211,29 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
     this.#owner.onEnd(this as SentExchange<unknown>, isReusable);
     this.#done(this, this.#context);
   }
+}
+
+/** The result of an attempt that had no exchange. @param error null if it was cancelled */
+export function unsentResult(
+  startedAt: number,
+  error: 'conversion_error' | 'auth_error' | 'body_too_large' | null,
+  reason: string | null = null,
+): ExchangeResult {
+  return {
+    startedAt,
+    endedAt: performance.now(),
+    firstByteAt: null,
+    status: null,
+    headers: null,
+    headersText: null,
+    body: null,
+    truncated: false,
+    error,
+    reason,
+    wasConnected: false,
+    connection: null,
+    isCancelled: error === null,
+  };
 }
 
 function classify(error: Error): Exclude<AttemptError, 'unexpected_status'> {

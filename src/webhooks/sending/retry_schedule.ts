@@ -1,6 +1,6 @@
 /**
  * The retry schedule, `Retry-After`, and the circuit breaker. A pause counts from the end of the attempt. Jitter only
- * ever lengthens it.
+ * ever lengthens it, except for agents (delivery_policy.ts).
  */
 
 /** Maximum jitter, as a fraction of the pause. */
@@ -19,10 +19,11 @@ export function pauseAfter(
   attempts: number,
   retryAfterSeconds: number | null,
   random: number = Math.random(),
+  jitter: (random: number) => number = (given) => 1 + jitterMax * given,
 ): number | null {
   const step = scheduleSeconds[attempts - 1];
   if (step === undefined) return null;
-  return Math.max(step * 1_000 * (1 + jitterMax * random), (retryAfterSeconds ?? 0) * 1_000);
+  return Math.max(step * 1_000 * jitter(random), (retryAfterSeconds ?? 0) * 1_000);
 }
 
 /**
@@ -50,14 +51,16 @@ function readHttpDate(text: string): number {
 /** Consecutive failures that open a lane's circuit. */
 export const circuitFailures = 10;
 const probePauseMs = 1_000;
-const probePauseMsMax = 60_000;
+/** Milliseconds between two probes, at most. */
+export const probePauseMsMax = 60_000;
 
 /**
  * The pause before the next probe of a lane with an open circuit: 1 s, doubled with each failed probe, at most a
  * minute. Waiting deliveries use up no attempts.
+ * @param pauseMsMax milliseconds, if the policy of the format has a shorter limit
  * @returns milliseconds; 0 while the circuit is closed
  */
-export function circuitPause(failures: number): number {
+export function circuitPause(failures: number, pauseMsMax: number = probePauseMsMax): number {
   if (failures < circuitFailures) return 0;
-  return Math.min(probePauseMs * 2 ** Math.min(failures - circuitFailures, 10), probePauseMsMax);
+  return Math.min(probePauseMs * 2 ** Math.min(failures - circuitFailures, 10), pauseMsMax);
 }

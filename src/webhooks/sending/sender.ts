@@ -24,6 +24,8 @@ import { Http1Connection } from './http1/connection.ts';
 
 /** Milliseconds for a whole exchange, from name resolution to the end of the response. */
 export const exchangeTimeoutMs = 15_000;
+/** The shortest timeout that a request may have instead. */
+const exchangeTimeoutMsMin = 10_000;
 /**
  * Milliseconds after which an idle connection is closed; milliseconds between checks for those; maximum idle
  * connections.
@@ -34,6 +36,7 @@ const idleConnectionsMax = 1_000;
 /** Milliseconds between timeout checks: the timer may be this late. */
 const timerGrainMs = 50;
 
+/** The client certificate is presented on the connections of requests that ask for it only. */
 export interface SenderOptions extends ConnectorOptions {
   /** Called for each finished attempt that is traced. */
   onSpan?: (span: AttemptSpan) => void;
@@ -50,7 +53,7 @@ export class Sender {
   readonly #options: SenderOptions;
   readonly #pools = new Map<string, OriginPool>();
   #idleCount = 0;
-  /** In start order, so that the first one times out first. */
+  /** In start order. */
   readonly #exchanges = new Set<SentExchange<unknown>>();
   /** Exchanges that start at the end of this turn of the event loop. */
   #waiting: SentExchange<unknown>[] = [];
@@ -71,10 +74,11 @@ export class Sender {
     request: OutgoingRequest,
     done: (result: ExchangeResult, context: T) => void,
     context: T,
-    { stoppable = unstoppable, gate = anyAddress }: SendRules = {},
+    { stoppable = unstoppable, gate = anyAddress, timeoutMs = exchangeTimeoutMs }: SendRules = {},
   ): void {
-    const pool = this.#poolOf(request.origin);
-    const exchange = new SentExchange(request, { stoppable, gate }, pool, done, context, this.#owner);
+    const pool = this.#poolOf(request);
+    const rules = { stoppable, gate, timeoutMs: Math.max(timeoutMs, exchangeTimeoutMsMin) };
+    const exchange = new SentExchange(request, rules, pool, done, context, this.#owner);
     this.#exchanges.add(exchange as SentExchange<unknown>);
     // An exchange starts in the next turn, so that bytes which already arrived on an idle connection are read first.
     // Unsolicited bytes belong to no response (RFC 9112 section 9.2) and close the connection.
@@ -90,11 +94,12 @@ export class Sender {
     this.#pools.clear();
   }
 
-  #poolOf(origin: string): OriginPool {
-    let pool = this.#pools.get(origin);
+  #poolOf({ origin, isMutual = false }: OutgoingRequest): OriginPool {
+    const key = isMutual ? `${origin} with a certificate` : origin;
+    let pool = this.#pools.get(key);
     if (pool === undefined) {
-      pool = { origin: new URL(origin), idle: [], headCache: { bytes: null, head: null } };
-      this.#pools.set(origin, pool);
+      pool = { origin: new URL(origin), isMutual, idle: [], headCache: { bytes: null, head: null } };
+      this.#pools.set(key, pool);
     }
     return pool;
   }
@@ -132,7 +137,9 @@ export class Sender {
     const admit = async ([address = '']: readonly string[]) => {
       if (exchange.isOver || !gate.admit(addressKey(address, port))) throw new NoRoom();
     };
-    connectGuarded(pool.origin, this.#options, admit)
+    const { clientCertificate, ...options } = this.#options;
+    const identity = pool.isMutual && clientCertificate !== undefined ? { clientCertificate } : {};
+    connectGuarded(pool.origin, { ...options, ...identity }, admit)
       .then((opened) => {
         if (exchange.isOver || gate.admit(addressKey(opened.address, port)))
           return this.#use(opened, exchange);
@@ -196,8 +203,9 @@ export class Sender {
   #tick(): void {
     const now = performance.now();
     for (const exchange of this.#exchanges) {
-      if (now - exchange.startedAt < exchangeTimeoutMs) break;
-      exchange.expire();
+      const elapsedMs = now - exchange.startedAt;
+      if (elapsedMs < exchangeTimeoutMsMin) break;
+      if (elapsedMs >= exchange.timeoutMs) exchange.expire();
     }
     if (now - this.#prunedAt < pruneMs) return;
     this.#prunedAt = now;

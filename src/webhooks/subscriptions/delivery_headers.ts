@@ -38,10 +38,11 @@ export const describedHeaders = Object.entries(descriptions).map(
   ([header, description]) => [defaultHeaderNames[header as keyof HeaderNames], description] as const,
 );
 
-/** Names with a meaning in HTTP or in Standard Webhooks. */
+/** Names with a meaning in HTTP or in Standard Webhooks, and those that announce the end of a version. */
 const protocolNames = [
   ...['host', 'content-.*', 'connection', 'transfer-encoding', 'te', 'trailer', 'upgrade', 'expect'],
   ...['keep-alive', 'proxy-.*', 'user-agent', 'accept.*', 'date', 'cookie', 'webhook-.*'],
+  ...['deprecation', 'sunset'],
 ];
 
 /** Names that the operator cannot give to a header of deliveries. */

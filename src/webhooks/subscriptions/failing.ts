@@ -62,6 +62,8 @@ export async function warnFailing(db: Database): Promise<FailingWarning[]> {
       from lane_progress p join subscriptions s on s.lane = p.lane
       where p.failing_since <= now() - ${halfDays}::float8 * interval '1 day'
         and p.failures >= ${warnedFailuresMin}::int and s.state = 'active'
+        -- Those of agents are held instead (agent_hold.ts).
+        and s.format <> 'agent'
       order by p.lane
       on conflict (lane) do update set
         failing_since = excluded.failing_since, warning = excluded.warning, given_at = now(),

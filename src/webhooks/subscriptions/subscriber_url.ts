@@ -6,6 +6,7 @@
 
 import { isIP } from 'node:net';
 import { classifyAddress } from '../../egress/address.ts';
+import { allowListOf } from '../../egress/allow_list.ts';
 
 /** Maximum length of a URL in bytes. */
 const urlBytesMax = 2_048;
@@ -39,9 +40,14 @@ export type CheckedUrl = { url: string; error?: never } | { url?: never; error: 
 
 /**
  * @param allowInsecure accepts `http` and loopback hosts, for development
+ * @param allow private receivers that the operator listed: these may be private, and without TLS
  * @returns the normalized URL, or why it is refused
  */
-export function checkSubscriberUrl(text: string, allowInsecure: boolean): CheckedUrl {
+export function checkSubscriberUrl(
+  text: string,
+  allowInsecure: boolean,
+  allow: readonly string[] = [],
+): CheckedUrl {
   if (Buffer.byteLength(text) > urlBytesMax) {
     return refuse('url_length', `must have at most ${urlBytesMax} bytes`);
   }
@@ -54,7 +60,10 @@ export function checkSubscriberUrl(text: string, allowInsecure: boolean): Checke
     const isHttps = /^\s*https:/i.test(text);
     return isHttps ? refuse('url_invalid', 'is not a URL') : refuse('url_scheme', 'must begin with https://');
   }
-  if (url.protocol !== 'https:' && !(url.protocol === 'http:' && allowInsecure)) {
+  const list = allowListOf(allow);
+  const host = hostOf(url);
+  const isListed = list.hasHost(host);
+  if (url.protocol !== 'https:' && !(url.protocol === 'http:' && (allowInsecure || isListed))) {
     return refuse('url_scheme', 'must begin with https://');
   }
   if (url.username !== '' || url.password !== '') {
@@ -67,7 +76,9 @@ export function checkSubscriberUrl(text: string, allowInsecure: boolean): Checke
       'must have port 443, or a port from 1024 up that is not a well-known port of another service',
     );
   }
-  if (!isHostAllowed(url.hostname, allowInsecure)) {
+  // A name may be one of a listed network. The connection shows it.
+  const mayBeListed = isListed || (list.hasNetworks && isIP(host) === 0 && !isLocalName(host));
+  if (!mayBeListed && !isHostAllowed(host, allowInsecure)) {
     return refuse('url_address', 'must have a host on the public internet');
   }
   if (Buffer.byteLength(url.href) > urlBytesMax) {
@@ -90,14 +101,19 @@ function isPortAllowed(url: URL): boolean {
 /** RFC 6762, RFC 8375, and names that operators commonly use inside their networks. */
 const internalName = /\.(local|localdomain|internal|intranet|lan|corp|home|home\.arpa)$/;
 
-function isHostAllowed(hostname: string, allowInsecure: boolean): boolean {
-  const isIpv6 = hostname.startsWith('[');
-  const host = isIpv6 ? hostname.slice(1, -1) : hostname.replace(/\.+$/, '');
-  if (isIpv6 || isIP(host) > 0) {
+/** An address without its brackets, or a name without its last dots. */
+function hostOf({ hostname }: URL): string {
+  return hostname.startsWith('[') ? hostname.slice(1, -1) : hostname.replace(/\.+$/, '');
+}
+
+const isLocalName = (host: string) => host === 'localhost' || host.endsWith('.localhost');
+
+function isHostAllowed(host: string, allowInsecure: boolean): boolean {
+  if (isIP(host) > 0) {
     const addressClass = classifyAddress(host);
     return addressClass === 'public' || (addressClass === 'loopback' && allowInsecure);
   }
-  if (host === 'localhost' || host.endsWith('.localhost')) return allowInsecure;
+  if (isLocalName(host)) return allowInsecure;
   // A single label is never a public name.
   return host.includes('.') && !internalName.test(host);
 }

@@ -6,35 +6,54 @@
  *   active, disabled → ended, by deletion or by a database trigger when the grant is withdrawn
  */
 
+import { hash } from 'node:crypto';
 import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
+import { type Filter, filterPath } from '../../events/filter.ts';
 import { Problem } from '../../http/problem.ts';
 import { newLane } from './delivery_id.ts';
 import type { Owner } from './owner.ts';
 import { defaultQuotas, type Quotas } from './quotas.ts';
 import type { SignatureShape } from './signature.ts';
 import { type StaticHeaders, sealHeaders } from './static_headers.ts';
+import { type GivenAuth, type ShownAuth, storedAuth } from './subscriber_auth.ts';
 import { lockQuotas, requireQuota } from './subscription_quotas.ts';
 
 export type { Owner } from './owner.ts';
 
-export const formats = ['json', 'cloudevents'] as const;
-export type Format = (typeof formats)[number];
+/** Formats that owners can choose. */
+export const formats = ['json', 'cloudevents', 'thin'] as const;
+/** `agent`: of subscriptions that agents make (agent_subscription.ts). */
+export type Format = (typeof formats)[number] | 'agent';
 
 /** Fields that the owner can set. */
 export interface SubscriptionFields {
-  url: string;
+  /** Null if the subscriber only pulls. */
+  url: string | null;
   kinds: string[];
   signature: SignatureShape;
   format: Format;
+  /** The date by which the version of each kind's body is chosen; null for the oldest versions. */
+  version: string | null;
   ordered: boolean;
   /** Attempts per second; null for no limit. */
   rateLimit: number | null;
   description: string;
   /** Pauses in seconds; null for the deployment's schedule. */
   retrySchedule: number[] | null;
+  /** Conditions on the body of an event; null for all events. */
+  filter: Filter | null;
+  /** Whether each new URL must echo a challenge. */
+  handshake: boolean;
+}
+
+/** A filter as its owner gave it, and as fan-out evaluates it. */
+function storedFilter(filter: Filter | null) {
+  if (filter === null) return { given: null, path: null, digest: null };
+  const path = filterPath(filter);
+  return { given: JSON.stringify(filter), path, digest: hash('sha256', path, 'buffer') };
 }
 
 export type SubscriptionState = 'active' | 'disabled';
@@ -50,11 +69,17 @@ export interface Subscription extends SubscriptionFields {
   state: SubscriptionState;
   /** Names of the static headers. */
   headerNames: readonly string[];
+  /** How deliveries authenticate, without secrets. */
+  auth: ShownAuth | null;
   disabledReason: string | null;
   /** Time of the first failure since the last success; null if the last attempt succeeded. */
   failingSince: Date | null;
   /** When the subscription will be disabled for failing; null before the first warning. */
   disablesAt: Date | null;
+  /** The last delivery that the subscriber says to have read, and when it said so; null if it never did. */
+  acknowledged: { sequence: number; at: Date } | null;
+  /** Null if no agent made it (agent_subscription.ts). */
+  agent: { mode: 'webhook' | 'poll'; expiresAt: Date } | null;
   createdAt: Date;
   updatedAt: Date;
 }
@@ -65,15 +90,19 @@ export interface SubscriptionRow {
   grant_id: string | null;
   account_id: string | null;
   client_id: string | null;
-  url: string;
+  url: string | null;
   kinds: string[];
   signature: SignatureShape;
   format: Format;
+  version: string | null;
   ordered: boolean;
   rate_limit: number | null;
   description: string;
   retry_schedule: number[] | null;
+  filter: Filter | null;
+  handshake: boolean;
   header_names: string[];
+  auth: ShownAuth | null;
   state: SubscriptionState;
   disabled_reason: string | null;
   created_at: Date;
@@ -81,14 +110,24 @@ export interface SubscriptionRow {
   /** Present only if the query selected them. */
   failing_since?: Date | null;
   disables_at?: Date | null;
+  acknowledged?: string | null;
+  acknowledged_at?: Date | null;
+  agent_mode?: 'webhook' | 'poll' | null;
+  agent_expires_at?: Date | null;
 }
 
-/** Selects a subscription together with how long it has been failing. */
+/** Selects a subscription together with how long it has been failing, and what an agent needs of it. */
 export const withFailing = sql`
-  subscriptions.*, p.failing_since, w.disables_at
+  subscriptions.*, p.failing_since, w.disables_at, a.sequence as acknowledged, a.at as acknowledged_at,
+  agent.agent_mode, agent.agent_expires_at
   from subscriptions
   join lane_progress p on p.lane = subscriptions.lane
-  left join failing_warnings w on w.lane = p.lane and w.failing_since = p.failing_since`;
+  left join failing_warnings w on w.lane = p.lane and w.failing_since = p.failing_since
+  left join acknowledgements a on a.lane = subscriptions.lane
+  -- Under other names, because conditions on subscriptions do not name the table.
+  left join (
+    select id as agent_id, mode as agent_mode, expires_at as agent_expires_at from agent_subscriptions
+  ) as agent on agent.agent_id = subscriptions.id`;
 
 /** A condition for `where`: subscriptions of one owner that have not ended. */
 function belongsTo(owner: Owner) {
@@ -140,6 +179,13 @@ export function visibleTo(owner: Owner) {
   return memberId === null ? listedFor(owner) : sql`(${listedFor(owner)} or ${isOfAppOf(memberId)})`;
 }
 
+/** What deliveries carry besides their signature. */
+export interface SentBesides {
+  headers?: StaticHeaders;
+  /** Has passed the checks. */
+  auth?: GivenAuth | null;
+}
+
 /**
  * @param secret in the form that its owner sees
  * @returns undefined if the owner is gone, for example because the grant was withdrawn
@@ -151,7 +197,7 @@ export async function createSubscription(
   fields: SubscriptionFields,
   secret: string,
   sealer: Sealer,
-  headers: StaticHeaders = {},
+  { headers = {}, auth = null }: SentBesides = {},
   quotas: Quotas = defaultQuotas,
 ): Promise<Subscription | undefined> {
   const id = newId();
@@ -175,21 +221,25 @@ export async function createSubscription(
       if (rows.length === 0) return undefined;
     }
     await requireQuota(tx, owner, quotas);
+    const filter = storedFilter(fields.filter);
+    const authStored = storedAuth(auth, id, sealer);
     const { rows } = await sql<SubscriptionRow>`
       insert into subscriptions (
         id, lane, owner, grant_id, account_id, client_id, url, kinds, signature, format, ordered, rate_limit,
-        description, retry_schedule, secret, headers, header_names)
+        description, retry_schedule, version, secret, headers, header_names, filter, filter_path, filter_digest, auth, auth_secret, handshake)
       values (${id}, ${newLane()}, ${owner.kind}, ${owner.kind === 'grant' ? owner.grantId : null}::uuid,
         ${owner.kind === 'client' ? null : owner.accountId}::uuid,
         ${owner.kind === 'user' ? null : owner.clientId}::text,
         ${fields.url}, ${fields.kinds}::text[], ${fields.signature}, ${fields.format}, ${fields.ordered},
-        ${fields.rateLimit}::int, ${fields.description}, ${fields.retrySchedule}::int[], ${sealer.seal(secret, id)},
-        ${sealHeaders(headers, id, sealer)}::bytea, ${Object.keys(headers)}::text[])
+        ${fields.rateLimit}::int, ${fields.description}, ${fields.retrySchedule}::int[], ${fields.version}, ${sealer.seal(secret, id)},
+        ${sealHeaders(headers, id, sealer)}::bytea, ${Object.keys(headers)}::text[],
+        ${filter.given}::json, ${filter.path}::jsonpath, ${filter.digest}::bytea,
+        ${authStored.shown}::jsonb, ${authStored.sealed}::bytea, ${fields.handshake})
       returning *`.execute(tx);
     const row = rows[0] as SubscriptionRow;
     await sql`
       with head as (insert into lanes (id) values (${row.lane}))
-      insert into lane_progress (lane) values (${row.lane})`.execute(tx);
+      insert into lane_progress (lane, is_pulled) values (${row.lane}, ${fields.url === null})`.execute(tx);
     return toSubscription(row);
   });
 }
@@ -255,15 +305,25 @@ export async function changeSubscription(
   id: string,
   fields: SubscriptionFields,
 ): Promise<Subscription | undefined> {
+  const filter = storedFilter(fields.filter);
   const { rows } = await sql<SubscriptionRow>`
     update subscriptions set
       url = ${fields.url}, kinds = ${fields.kinds}::text[], signature = ${fields.signature},
       format = ${fields.format}, ordered = ${fields.ordered}, rate_limit = ${fields.rateLimit}::int,
       description = ${fields.description}, retry_schedule = ${fields.retrySchedule}::int[],
+      filter = ${filter.given}::json, filter_path = ${filter.path}::jsonpath, filter_digest = ${filter.digest}::bytea,
+      version = ${fields.version}, handshake = ${fields.handshake},
       revision = revision + 1, updated_at = now()
     where id = ${id} and ${ownedBy(owner)}
     returning *`.execute(db);
   return rows[0] && toSubscription(rows[0]);
+}
+
+/** Changes the version of the bodies that a subscription gets. */
+export async function setVersion(db: Database | Transaction, id: string, version: string): Promise<void> {
+  await sql`
+    update subscriptions set version = ${version}, revision = revision + 1, updated_at = now()
+    where id = ${id} and state <> 'ended' and version is distinct from ${version}`.execute(db);
 }
 
 /**
@@ -277,62 +337,6 @@ export async function endSubscription(tx: Transaction, owner: Owner, id: string)
   return rows.length > 0;
 }
 
-export interface Secrets {
-  secret: string;
-  /** The previous secret, while it still signs. */
-  previous: { secret: string; until: Date } | null;
-}
-
-export async function readSecrets(
-  db: Database,
-  owner: Owner,
-  id: string,
-  sealer: Sealer,
-): Promise<Secrets | undefined> {
-  const { rows } = await sql<SecretRow>`
-    select id, secret, previous_secret, previous_secret_until from subscriptions
-    where id = ${id} and ${ownedBy(owner)}`.execute(db);
-  return rows[0] && openSecrets(rows[0], sealer);
-}
-
-/**
- * Adds a new secret. The previous one keeps signing during the overlap.
- * @param overlapSeconds 0 drops the previous secret at once
- */
-export async function rotateSecret(
-  db: Database | Transaction,
-  owner: Owner,
-  id: string,
-  secret: string,
-  overlapSeconds: number,
-  sealer: Sealer,
-): Promise<Secrets | undefined> {
-  const { rows } = await sql<SecretRow>`
-    update subscriptions set
-      previous_secret = case when ${overlapSeconds}::int > 0 then secret end,
-      previous_secret_until = case when ${overlapSeconds}::int > 0 then now() + make_interval(secs => ${overlapSeconds}) end,
-      secret = ${sealer.seal(secret, id)}, revision = revision + 1, updated_at = now()
-    where id = ${id} and ${ownedBy(owner)}
-    returning id, secret, previous_secret, previous_secret_until`.execute(db);
-  return rows[0] && openSecrets(rows[0], sealer);
-}
-
-export interface SecretRow {
-  id: string;
-  secret: Buffer;
-  previous_secret: Buffer | null;
-  previous_secret_until: Date | null;
-}
-
-export function openSecrets(row: SecretRow, sealer: Sealer): Secrets {
-  const until = row.previous_secret_until;
-  const previous =
-    row.previous_secret !== null && until !== null
-      ? { secret: sealer.open(row.previous_secret, row.id).toString(), until }
-      : null;
-  return { secret: sealer.open(row.secret, row.id).toString(), previous };
-}
-
 export function toSubscription(row: SubscriptionRow): Subscription {
   return {
     id: row.id,
@@ -344,15 +348,26 @@ export function toSubscription(row: SubscriptionRow): Subscription {
     kinds: row.kinds,
     signature: row.signature,
     format: row.format,
+    version: row.version,
     ordered: row.ordered,
     rateLimit: row.rate_limit,
     description: row.description,
     retrySchedule: row.retry_schedule,
+    filter: row.filter,
+    handshake: row.handshake,
     state: row.state,
     headerNames: row.header_names,
+    auth: row.auth,
     disabledReason: row.disabled_reason,
     failingSince: row.failing_since ?? null,
     disablesAt: row.disables_at ?? null,
+    acknowledged: row.acknowledged_at
+      ? { sequence: Number(row.acknowledged), at: row.acknowledged_at }
+      : null,
+    agent:
+      row.agent_mode && row.agent_expires_at
+        ? { mode: row.agent_mode, expiresAt: row.agent_expires_at }
+        : null,
     createdAt: row.created_at,
     updatedAt: row.updated_at,
   };

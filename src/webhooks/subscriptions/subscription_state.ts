@@ -37,7 +37,7 @@ export async function disableByOperator(tx: Transaction, id: string): Promise<vo
 /** A user's own subscription. */
 export interface UserSubscription {
   id: string;
-  url: string;
+  url: string | null;
   kinds: string[];
   state: 'active' | 'disabled';
   createdAt: Date;
@@ -93,7 +93,7 @@ export async function notifyOwner(
   kind: string,
   more: Readonly<Record<string, unknown>>,
 ): Promise<string | undefined> {
-  const { rows } = await sql<{ id: string; url: string; account_id: string | null; lanes: string[] }>`
+  const { rows } = await sql<{ id: string; url: string | null; account_id: string | null; lanes: string[] }>`
     select id, url, account_id, array(
       select other.lane from subscriptions other
       where other.lane <> s.lane and other.state = 'active' and other.kinds && ${patternsOf(kind)}::text[]
@@ -129,32 +129,42 @@ export async function enableByOwner(db: Database, owner: Owner, id: string): Pro
 
 async function tryToEnable(tx: Transaction, owner: Owner, id: string): Promise<boolean | undefined> {
   await actAsOwner(tx, owner);
-  const { rows } = await sql<{ lane: string; state: string }>`
-    select lane, state from subscriptions where id = ${id} and ${ownedBy(owner)} for update`.execute(tx);
+  const { rows } = await sql<{ lane: string; state: string; url: string | null }>`
+    select lane, state, url from subscriptions where id = ${id} and ${ownedBy(owner)} for update`.execute(tx);
   const row = rows[0];
   if (row === undefined) return false;
   if (row.state === 'active') return true;
+  // What a subscriber pulls is not held.
+  if (row.url !== null && !(await holdWaiting(tx, row.lane))) return undefined;
+  await sql`
+    update subscriptions set state = 'active', disabled_reason = null, updated_at = now()
+    where id = ${id}`.execute(tx);
+  return true;
+}
+
+/**
+ * Holds what was added while the subscription was disabled.
+ * @returns whether no node leases the lane
+ */
+async function holdWaiting(tx: Transaction, lane: string): Promise<boolean> {
   const { rows: progress } = await sql<{ cursor: string; last: string; owner: string | null }>`
     select p.cursor, l.next_sequence - 1 as last, p.owner
     from lane_progress p join lanes l on l.id = p.lane
-    where p.lane = ${row.lane} for update of l, p`.execute(tx);
+    where p.lane = ${lane} for update of l, p`.execute(tx);
   const { cursor, last, owner: node } = progress[0] as { cursor: string; last: string; owner: string | null };
   // The node that leases the lane has a newer cursor in memory.
-  if (node !== null) return undefined;
+  if (node !== null) return false;
   if (Number(last) > Number(cursor)) {
     await sql`
-      insert into held_ranges (lane, first, last) values (${row.lane}, ${cursor}::bigint + 1, ${last})`.execute(
+      insert into held_ranges (lane, first, last) values (${lane}, ${cursor}::bigint + 1, ${last})`.execute(
       tx,
     );
   }
   await sql`
     update retries set state = 'held', due_at = null
-    where lane = ${row.lane} and state = 'pending'`.execute(tx);
+    where lane = ${lane} and state = 'pending'`.execute(tx);
   await sql`
     update lane_progress set cursor = ${last}, paused_until = null, failures = 0, failing_since = null, due_at = null
-    where lane = ${row.lane}`.execute(tx);
-  await sql`
-    update subscriptions set state = 'active', disabled_reason = null, updated_at = now()
-    where id = ${id}`.execute(tx);
+    where lane = ${lane}`.execute(tx);
   return true;
 }

@@ -3,14 +3,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { DeliveryStreams } from '../../../src/api/webhooks/delivery_stream.ts';
-import { StreamSlots } from '../../../src/api/webhooks/stream_slots.ts';
+import { StreamSlots } from '../../../src/http/stream_slots.ts';
 
-/** Opens a stream that waits for its first deliveries. @returns the status of a refusal */
-function opener(): (tokenId: string, owner: string) => Promise<number | undefined> {
+/** Opens a stream of an app that waits for its first deliveries. @returns the status of a refusal */
+function opener(): (tokenId: string, owner: string, app?: string) => Promise<number | undefined> {
   const streams = new DeliveryStreams(new StreamSlots({ addHook: () => {} } as never));
-  return async (tokenId, owner) => {
+  return async (tokenId, owner, clientId = owner) => {
     const poll = () => new Promise<never>(() => {});
-    const refused = streams.send({} as never, {} as never, { poll, tokenId, owner }).then(
+    const refused = streams.send({} as never, {} as never, { poll, tokenId, owner, clientId }).then(
       () => undefined,
       ({ status }: { status: number }) => status,
     );
@@ -34,4 +34,14 @@ test('one token cannot take all streams of its account', async () => {
   for (let stream = 0; stream < 5; stream += 1) assert.equal(await open('one', 'account'), undefined);
   assert.equal(await open('one', 'account'), 429);
   assert.equal(await open('two', 'account'), undefined);
+});
+
+test('an app with many users can take half of the streams of a node', async () => {
+  const open = opener();
+  for (let user = 0; user < 5; user += 1) {
+    for (let stream = 0; stream < 20; stream += 1)
+      assert.equal(await open(`${user} ${stream}`, `user ${user}`, 'app'), undefined);
+  }
+  assert.equal(await open('token', 'user 6', 'app'), 429);
+  assert.equal(await open('token', 'user 6', 'another app'), undefined);
 });

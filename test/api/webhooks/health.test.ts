@@ -154,7 +154,8 @@ test('the log filters by time and id, and refuses an impossible filter', async (
   const path = `/subscriptions/${id}/deliveries`;
   const { body: all } = await app.request('GET', path);
   await sql`
-    update deliveries set created_at = now() - interval '2 hours'
+    update deliveries
+    set created_at = now() - interval '2 hours', day = (now() at time zone 'utc' - interval '2 hours')::date
     where (lane, sequence) in (select lane, 1 from subscriptions where id = ${id})`.execute(db);
   const sequences = async (query: string) => {
     const { body, status, text } = await app.request('GET', `${path}?${query}`);

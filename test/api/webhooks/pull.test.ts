@@ -78,7 +78,10 @@ async function createStreamingApp(claims: Record<string, unknown> = {}) {
   return { app, account, client, accessToken, grantId: grantId as string };
 }
 
-async function subscribeWith(accessToken: string, url: string): Promise<{ id: string; secret: string }> {
+async function subscribeWith(
+  accessToken: string,
+  url: string | null,
+): Promise<{ id: string; secret: string }> {
   const response = await fetch(`${server.baseUrl}/subscriptions`, {
     method: 'POST',
     headers: { authorization: `Bearer ${accessToken}`, 'content-type': 'application/json' },
@@ -324,4 +327,23 @@ test('a token can have five streams', async (t) => {
   assert.equal(refused.status, 429);
   assert.equal(((await refused.json()) as { code: string }).code, 'too-many-streams');
   for (const stream of open) await stream.cancel();
+});
+
+test('a stream without events sends comments, so that proxies leave it open', async () => {
+  const { account, accessToken } = await createStreamingApp();
+  const { id } = await subscribeWith(accessToken, null);
+  const response = await fetch(`${server.baseUrl}/subscriptions/${id}/events`, {
+    headers: { authorization: `Bearer ${accessToken}`, accept: 'text/event-stream' },
+  });
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+  let text = '';
+  const readUntil = async (pattern: RegExp) => {
+    while (!pattern.test(text)) text += (await reader?.read())?.value ?? assert.fail('the stream ended');
+  };
+  // After 15 seconds.
+  await readUntil(/^:.*\n\n/m);
+  assert.doesNotMatch(text, /^data:/m);
+  await publish(publisher, account, ['later']);
+  await readUntil(/refs\/heads\/later/);
+  await reader?.cancel();
 });

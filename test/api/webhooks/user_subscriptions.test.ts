@@ -154,7 +154,7 @@ test('a user sees, tests, resends and ends what their apps created, and the app 
   const links = seen.body.items.map(({ _links }: { _links: object }) => Object.keys(_links).sort());
   assert.deepEqual(links, [
     ['deliveries', 'health', 'self', 'test'],
-    ['deliveries', 'health', 'recover', 'rotate-secret', 'secret', 'self', 'test'],
+    ['deliveries', 'events', 'health', 'recover', 'rotate-secret', 'secret', 'self', 'test'],
   ]);
   const { body } = await user.request('GET', `/subscriptions/${id}/deliveries`);
   const delivery = body.items[0].id;

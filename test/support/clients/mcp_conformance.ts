@@ -58,6 +58,21 @@ export async function runConformance(
   }
 }
 
+/** Runs all scenarios that a version of the protocol requires of servers. */
+export async function runServerConformance(
+  url: string,
+  requirements: string,
+): Promise<{ output: string; checks: ScenarioCheck[] }> {
+  const folder = await mkdtemp(join(tmpdir(), 'nuncio-conformance-'));
+  try {
+    const words = ['server', '--url', url, '--requirements', requirements, '--output-dir', folder];
+    const { output } = await run(words, async () => {});
+    return { output, checks: await readScenarios(folder) };
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
 /** @param signIn called with the URL that the suite asks a person to open */
 async function run(
   words: readonly string[],
@@ -81,6 +96,21 @@ async function run(
   const exitCode = await new Promise<number | null>((resolve) => child.once('close', resolve));
   await visit;
   return { exitCode, output };
+}
+
+export interface ScenarioCheck extends Check {
+  scenario: string;
+}
+
+/** The suite writes a folder for each scenario, named after it and the time. */
+async function readScenarios(folder: string): Promise<ScenarioCheck[]> {
+  const files = (await readdir(folder, { recursive: true })).filter((file) => file.endsWith('checks.json'));
+  const read = files.sort().map(async (file) => {
+    const scenario = file.split('/').at(-2) ?? '';
+    const checks = JSON.parse(await readFile(join(folder, file), 'utf8')) as Check[];
+    return checks.map((check) => ({ ...check, scenario }));
+  });
+  return (await Promise.all(read)).flat();
 }
 
 async function readChecks(folder: string): Promise<Check[]> {

@@ -197,7 +197,9 @@ async function writeCounts(connection: Database, busyLane: number): Promise<void
     cross join (
       select 0::bigint as lane union all select ${busyLane}::bigint
       union all (select lane from subscriptions where lane <> ${busyLane} order by lane limit 100)
-    ) as lanes`.execute(connection);
+    ) as lanes
+    -- The server may have written the newest one.
+    on conflict do nothing`.execute(connection);
   await sql`
     insert into audit_entries (at, kind, account_id, client_id)
     select at, case when position % 200 = 0 then 'grant.created' else 'token.issued' end, s.account_id, s.client_id

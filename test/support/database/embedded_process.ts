@@ -32,7 +32,12 @@ export const nobody = isRoot ? { uid: idOf('-u'), gid: idOf('-g') } : { uid: 0, 
 
 /** The sessions of this process, by data directory. */
 const sessions = new Map<string, EmbeddedPostgres[]>();
-const endings = new WeakMap<TestContext, (() => unknown)[]>();
+const endings = new WeakMap<Scope, (() => unknown)[]>();
+
+/** A test, or a file with the function `after`. */
+interface Scope {
+  after: (hook: () => Promise<void>) => void;
+}
 
 interface UseOptions {
   uid?: number;
@@ -157,7 +162,7 @@ export async function start(dataDir: string, role: 'server' | 'command', log?: (
 }
 
 /** Like `t.after`, but in reverse order: processes end before their folders are removed. */
-export function atEnd(t: TestContext, work: () => unknown): void {
+export function atEnd(t: Scope, work: () => unknown): void {
   let works = endings.get(t);
   if (works === undefined) {
     const added: (() => unknown)[] = [];
@@ -191,14 +196,14 @@ export async function cleanUp(folder: string): Promise<void> {
 }
 
 /** Creates a folder for this test and removes it afterwards. */
-export function newFolder(t: TestContext, mode = 0o700): string {
+export function newFolder(t: Scope, mode = 0o700): string {
   const folder = realpathSync(mkdtempSync(join(dataFolder(), 'nuncio-embedded-')));
   chmodSync(folder, mode);
   atEnd(t, () => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }));
   return folder;
 }
 
-export function newDataDir(t: TestContext): string {
+export function newDataDir(t: Scope): string {
   const dataDir = join(newFolder(t), 'data');
   atEnd(t, () => cleanUp(dataDir));
   return dataDir;

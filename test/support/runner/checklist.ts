@@ -12,6 +12,7 @@ const root = new URL('../../../', import.meta.url);
 export const checklists = [
   { prefix: 'oauth', document: 'docs/conformance.md', lines: 98 },
   { prefix: 'webhooks', document: 'docs/conformance-webhooks.md', lines: 81 },
+  { prefix: 'agents', document: 'docs/conformance-agents.md', lines: 82 },
 ] as const;
 export type Checklist = (typeof checklists)[number];
 

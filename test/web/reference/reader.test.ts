@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { after, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
-import { html } from '../../../src/web/html.ts';
+import { html } from '../../../src/http/html.ts';
 import { requestSamples } from '../../../src/web/reference/reader/code.ts';
 import {
   type ApiDocument,

@@ -18,6 +18,7 @@ function batchOf(positions: readonly number[], bytes = 100) {
       day: '2026-11-22',
       position,
       createdAt,
+      version: null,
       traceparent: null,
       accountExternalId: null,
     })),

@@ -141,6 +141,40 @@ test('whatever the database reports about one account’s events, they are parke
   assert.deepEqual(rows, [{ reason: 'refused' }]);
 });
 
+test('a lane that the database refuses, with deliveries that were set aside, does not stop the others', async (t) => {
+  const server = await startTestServer(t);
+  const { db } = server;
+  const publisher = await createPublisher(server);
+  const [refused, healthy] = [await createApp(server), await createApp(server)];
+  const subscribers = [await startSubscriber(t), await startSubscriber(t), await startSubscriber(t)] as const;
+  const [first, second] = [
+    await subscribe(refused, { url: subscribers[0].url }),
+    await subscribe(healthy, { url: subscribers[1].url }),
+  ];
+  await subscribe(healthy, { url: subscribers[2].url });
+  const unlock = [await lockLane(t, db, first.id), await lockLane(t, db, second.id)];
+  await publish(publisher, refused.account, ['set aside']);
+  await publish(publisher, healthy.account, ['set aside']);
+  await subscribers[2].waitFor(1);
+  await until(
+    async () => (await sql`select from deferred_deliveries`.execute(db)).rows.length,
+    (count) => count === 2,
+  );
+  await refuseLanes(db, refused, '23514');
+  for (const end of unlock) await end();
+  await subscribers[1].waitFor(1);
+  for (const mark of numbers(20)) {
+    await publish(publisher, healthy.account, [mark]);
+    await subscribers[1].waitFor(mark + 2);
+  }
+  assert.equal((await fetch(`${server.baseUrl}/readyz`)).status, 200);
+  // The leader did not give up.
+  const { rows } = await sql<{ fence: string }>`select fence from leases where name = 'fan-out'`.execute(db);
+  assert.deepEqual(rows, [{ fence: '1' }]);
+  await sql`drop trigger refuse on deliveries`.execute(db);
+  await subscribers[0].waitFor(1);
+});
+
 test('an event for 15,000 subscriptions is fanned out in slices, with another account’s event between them', async (t) => {
   const server = await startTestServer(t);
   const { db } = server;

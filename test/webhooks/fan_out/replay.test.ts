@@ -186,10 +186,13 @@ test('webhooks 73: a client’s recovery follows the grants of that time, and a 
     kinds: ['push'],
     signature: 'timestamp' as const,
     format: 'json' as const,
+    version: null,
     ordered: false,
+    handshake: false,
     rateLimit: null,
     description: '',
     retrySchedule: null,
+    filter: null,
   };
   const sealer = createSealer(testSecret, 'subscription-secret');
   const made = await createSubscription(server.db, owner, fields, makeSecret(), sealer);

@@ -144,6 +144,69 @@ test('rows that another session’s snapshot keeps from being vacuumed are not r
   }
 });
 
+test('a part of a new leader’s scan reads few blocks, however many rows are dead but not vacuumed', async (t) => {
+  const db = await openOutbox(t);
+  await db
+    .transaction()
+    .setIsolationLevel('repeatable read')
+    .execute(async (reader) => {
+      await sql`set local idle_in_transaction_session_timeout = 0`.execute(reader);
+      await sql`select from outbox`.execute(reader);
+      await sql`
+      insert into outbox (turn, day, positions)
+      select ('10000000-0000-4000-8000-' || lpad((number % 1000)::text, 12, '0'))::uuid, ${today}::date, array[number]
+      from generate_series(1, 250000) as number`.execute(db);
+      await sql`delete from outbox`.execute(db);
+      const position = await addRow(db, 1);
+      const turns = new Turns(today);
+      await turns.restart(db);
+      let parts = 0;
+      for (; turns.isScanning; parts += 1) {
+        const blocks = await db.transaction().execute(async (tx) => {
+          const before = await blocksRead(tx);
+          await turns.update(tx);
+          return (await blocksRead(tx)) - before;
+        });
+        assert.ok(blocks < 1_100, `${blocks} blocks were read`);
+      }
+      assert.ok(parts > 1, 'the dead rows fill several parts');
+      assert.deepEqual(await pass(db, turns), new Map([[1, [position]]]));
+    });
+});
+
+test('an account’s earliest row comes first, although the scan finds it last', async (t) => {
+  const db = await openOutbox(t);
+  // An update moves the row to the end of the table.
+  const first = await addRow(db, 1);
+  await sql`
+    insert into outbox (turn, day, positions)
+    select ${idOf(2)}::uuid, ${today}::date, array[nextval('event_positions')] from generate_series(1, 150000)`.execute(
+    db,
+  );
+  const second = await addRow(db, 1);
+  await sql`
+    insert into outbox (turn, day, positions)
+    select ${idOf(2)}::uuid, ${today}::date, array[nextval('event_positions')] from generate_series(1, 150000)`.execute(
+    db,
+  );
+  await sql`update outbox set through_lane = 0 where turn = ${idOf(1)}::uuid and positions[1] = ${first}`.execute(
+    db,
+  );
+  const turns = new Turns(today);
+  await turns.restart(db);
+  const taken: number[] = [];
+  for (let count = 0; count < 50 && taken.length < 2; count += 1) {
+    await turns.update(db);
+    const heavy = { resting: [], entitled: [], heavyShare: 5_000, skipsFrom: 5_000 };
+    const range = turns.range({ limits, heavy, isApart: (account) => numberOf(account) === 2 });
+    if (range === undefined) continue;
+    const result = await fanOut(db, kinds, range);
+    turns.advance(result);
+    taken.push(...result.events);
+  }
+  assert.deepEqual(taken, [first, second]);
+});
+
 test('a new leader finds all accounts, also those that do not fit in memory at once', async (t) => {
   const db = await openOutbox(t);
   await sql`

@@ -15,6 +15,7 @@ import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { LaneHolds } from '../../../src/webhooks/lanes/lane_holds.ts';
 import { LaneLoader } from '../../../src/webhooks/lanes/lane_loader.ts';
 import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
+import { AgentCursors } from '../../../src/webhooks/subscriptions/agent_cursor.ts';
 import { addNode } from '../../support/database/other_node.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
@@ -60,6 +61,7 @@ async function openLoader(t: TestContext) {
     holds: new LaneHolds({ ...shared, onOver: (over) => loader.load(over) }),
     kinds: kindArrays(createCatalogue([])),
     sealer: createSealer(testSecret, 'subscription-secret'),
+    cursors: new AgentCursors(testSecret),
     isStopping: () => false,
     onChange() {},
     onError,

@@ -15,6 +15,7 @@ const eventOf = (accountId: string | null): EventContent => ({
   accountId,
   body: Buffer.from('{}'),
   createdAt: 0,
+  version: null,
   traceparent: null,
   accountExternalId: null,
 });
@@ -33,6 +34,9 @@ function createLane(accountId: string | null, rateLimit: number | null = null): 
     subscription,
     secrets: { secret: 'whsec_', previous: null },
     headerLines: '',
+    auth: null,
+    agent: null,
+    closesInMs: Number.POSITIVE_INFINITY,
     revision: 1,
     isOpen: true,
     epochs: [],

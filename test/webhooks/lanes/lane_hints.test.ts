@@ -45,6 +45,7 @@ const event = {
   accountExternalId: null,
   body: Buffer.from('{}'),
   createdAt: 0,
+  version: null,
   traceparent: null,
 };
 

@@ -12,6 +12,7 @@ import { BackgroundTasks } from '../../../src/webhooks/lanes/background_tasks.ts
 import { LaneHolds } from '../../../src/webhooks/lanes/lane_holds.ts';
 import { LaneLoader } from '../../../src/webhooks/lanes/lane_loader.ts';
 import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
+import { AgentCursors } from '../../../src/webhooks/subscriptions/agent_cursor.ts';
 import { addNode } from '../../support/database/other_node.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import { createApp, subscribe } from '../../support/webhooks/apps.ts';
@@ -47,6 +48,7 @@ async function openLoader(head: number, isLeased = true) {
     holds: new LaneHolds({ ...shared, onOver: (ids) => loader.load(ids) }),
     kinds: kindArrays(createCatalogue([])),
     sealer: createSealer(testSecret, 'subscription-secret'),
+    cursors: new AgentCursors(testSecret),
     isStopping: () => false,
     onChange() {},
     onError,
@@ -61,6 +63,7 @@ async function openLoader(head: number, isLeased = true) {
         kind: 'push',
         accountId,
         createdAt: 0,
+        version: null,
         traceparent: null,
         accountExternalId: null,
       };
@@ -81,6 +84,7 @@ async function openLoader(head: number, isLeased = true) {
       day,
       body: Buffer.from('{}'),
       createdAt: new Date(),
+      version: null,
       traceparent: null,
       accountExternalId: null,
     };

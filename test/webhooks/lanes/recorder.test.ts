@@ -10,6 +10,7 @@ import { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { type LaneState, loadLanes } from '../../../src/webhooks/lanes/lane_store.ts';
 import type { AttemptRecord, Outcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
 import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
+import { AgentCursors } from '../../../src/webhooks/subscriptions/agent_cursor.ts';
 import { addNode } from '../../support/database/other_node.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import { createApp, subscribe, until } from '../../support/webhooks/apps.ts';
@@ -37,6 +38,7 @@ async function openRecorder(
   const laneId = Number(rows[0]?.lane);
   const rules = {
     sealer: createSealer(testSecret, 'subscription-secret'),
+    cursors: new AgentCursors(testSecret),
     appSubscriptions: 'all' as const,
   };
   const [state] = await loadLanes(db, node, [laneId], rules, onError);

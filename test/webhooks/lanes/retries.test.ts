@@ -5,7 +5,19 @@ import type { ServerResponse } from 'node:http';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
-import { startTestServer } from '../../support/servers/server.ts';
+import { createSealer } from '../../../src/crypto/sealing.ts';
+import { createCatalogue } from '../../../src/events/catalogue.ts';
+import { EventCache } from '../../../src/webhooks/fan_out/event_cache.ts';
+import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
+import { BackgroundTasks } from '../../../src/webhooks/lanes/background_tasks.ts';
+import { Lane } from '../../../src/webhooks/lanes/lane.ts';
+import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
+import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
+import { Retries } from '../../../src/webhooks/lanes/retries.ts';
+import { AgentCursors } from '../../../src/webhooks/subscriptions/agent_cursor.ts';
+import type { Subscription } from '../../../src/webhooks/subscriptions/subscription.ts';
+import { openTestDatabase } from '../../support/database/open_database.ts';
+import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
@@ -34,4 +46,73 @@ test('a retry is sent although the database stored the failure only after it was
     subscriber.received.map(({ headers }) => headers['nuncio-sequence']),
     ['1', '1', '2', '3'],
   );
+});
+
+test('one account’s thousands of lanes with due retries do not keep another’s from being read', async (t) => {
+  const { db } = await openTestDatabase(t, 2);
+  const [lanes, cache] = [new LeasedLanes(), new EventCache()];
+  const onError = (error: Error) => assert.fail(error);
+  const background = new BackgroundTasks(onError);
+  const node = '1';
+  const retries = new Retries({
+    db,
+    node,
+    cache,
+    lanes,
+    background,
+    kinds: kindArrays(createCatalogue([])),
+    sealer: createSealer(testSecret, 'subscription-secret'),
+    cursors: new AgentCursors(testSecret),
+    recorder: new Recorder({ db, node, onLost() {}, onWritten() {}, onError }),
+    isStopping: () => false,
+    onReload() {},
+    onRead() {},
+    onError,
+  });
+  const addLane = (id: number, accountId: string): Lane => {
+    const subscription = {
+      id: '01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88',
+      lane: id,
+      url: 'https://hooks.example/',
+      accountId,
+      rateLimit: null,
+      ordered: false,
+    } as Subscription;
+    const state = {
+      subscription,
+      secrets: { secret: 'whsec_', previous: null },
+      headerLines: '',
+      auth: null,
+      agent: null,
+      closesInMs: Number.POSITIVE_INFINITY,
+      revision: 1,
+      isOpen: true,
+      epochs: [],
+      head: 100,
+      cursor: 0,
+      attempted: [],
+      failures: 0,
+      pauseMs: 0,
+      retryMs: 0,
+      retriesPending: 0,
+    };
+    const lane = new Lane(state, 0, lanes.tenantOf(subscription));
+    lanes.add(lane);
+    lanes.reschedule(lane);
+    return lane;
+  };
+  const crowd = Array.from({ length: 2_000 }, (_, index) => addLane(index + 1, 'crowd'));
+  const other = addLane(3_000, 'other');
+  const read = new Set<Lane>();
+  for (let count = 0; count < 5; count += 1) {
+    const now = performance.now();
+    // All of them are due again.
+    for (const lane of crowd) lane.retryAt = 0;
+    for (const lane of crowd) lanes.reschedule(lane);
+    retries.read(now);
+    for (const lane of [other, ...crowd]) if (lane.isReadingRetries) read.add(lane);
+    if (count === 0) assert.ok(other.isReadingRetries, 'the other account is in the first read');
+    await background.settled();
+  }
+  assert.equal(read.size, 2_001, 'each lane has its turn');
 });

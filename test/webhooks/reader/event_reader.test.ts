@@ -5,11 +5,13 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { createSealer } from '../../../src/crypto/sealing.ts';
+import { beginEpoch } from '../../../src/database/epoch.ts';
 import { createCatalogue } from '../../../src/events/catalogue.ts';
 import { withdrawGrant } from '../../../src/grants/grant.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
 import { EventReader } from '../../../src/webhooks/reader/event_reader.ts';
+import { Presenter } from '../../../src/webhooks/sending/presentation.ts';
 import { defaultHeaderNames } from '../../../src/webhooks/subscriptions/delivery_headers.ts';
 import { findSubscription } from '../../../src/webhooks/subscriptions/subscription.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
@@ -34,6 +36,10 @@ const reader = new EventReader({
   sealer: createSealer(testSecret, 'subscription-secret'),
   headerNames: defaultHeaderNames,
   signers: () => [],
+  presenter: new Presenter(
+    { baseUrl: server.baseUrl, resources: new Map(), versions: new Map(), conversions: null },
+    () => {},
+  ),
 });
 
 /** @param earlier marks of events from before the subscription */
@@ -165,6 +171,28 @@ test('after a withdrawal in the middle of publishing, no read returns an event',
   isOver = true;
   await reading;
   assert.deepEqual(await reader.read(subscription, { after: 0, limit: 5 }), { kind: 'terminated' });
+});
+
+test('a failover in between changes the ids of later deliveries only, and nothing is read twice', async (t) => {
+  const { app, subscription } = await setUp(t);
+  await publish(publisher, app.account, ['1', '2']);
+  await fannedOut(server);
+  const first = await reader.read(subscription, { after: 0, limit: 10 });
+  assert.ok(first.kind === 'page');
+  await beginEpoch(db);
+  await publish(publisher, app.account, ['3']);
+  await fannedOut(server);
+  const second = await reader.read(subscription, { after: first.through, limit: 10 });
+  assert.ok(second.kind === 'page');
+  const idOf = ({ headers }: { headers: Record<string, string> }) => headers['Nuncio-Delivery'];
+  const again = await reader.read(subscription, { after: 0, limit: 10 });
+  assert.ok(again.kind === 'page');
+  assert.deepEqual([...first.items, ...second.items].map(idOf), again.items.map(idOf));
+  assert.equal(new Set(again.items.map(idOf)).size, 3);
+  assert.deepEqual(
+    again.items.map(({ sequence }) => sequence),
+    [1, 2, 3],
+  );
 });
 
 test('a page ends before the bytes exceed its limit, and a larger event comes alone', async (t) => {

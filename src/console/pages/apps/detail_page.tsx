@@ -10,6 +10,7 @@ import { Failure, Notice, Skeletons } from '../../ui/states.tsx';
 import { TabList } from '../../ui/tab_list.tsx';
 import { AppBadge } from './app_badge.tsx';
 import { AppLogo } from './app_logo.tsx';
+import { AppConnections } from './connections.tsx';
 import { Credentials } from './credentials.tsx';
 import { Members } from './members.tsx';
 import { Overview } from './overview.tsx';
@@ -43,6 +44,7 @@ const titles: Readonly<Record<AppTab, string>> = {
   overview: 'Overview',
   credentials: 'Credentials',
   subscriptions: 'Subscriptions',
+  connections: 'Connections',
   members: 'Members',
   settings: 'Settings',
 };
@@ -90,6 +92,7 @@ function AppDetails({ app }: { app: App }) {
 function Part({ tab, app }: { tab: AppTab; app: App }) {
   if (tab === 'credentials') return <Credentials app={app} />;
   if (tab === 'subscriptions') return <AppSubscriptions app={app} />;
+  if (tab === 'connections') return <AppConnections app={app} />;
   if (tab === 'members') return <Members app={app} />;
   if (tab === 'settings') return <AppSettings app={app} />;
   return <Overview app={app} />;

@@ -36,6 +36,18 @@ const byError: Readonly<Record<string, Advice>> = {
     reason: 'The connection closed before the response was complete.',
     todo: 'Check whether the receiver crashed or restarted at this time, or whether a proxy in front of it timed out.',
   },
+  conversion_error: {
+    reason: 'The event could not be converted to the version of the subscription. Nothing was sent.',
+    todo: 'The operator has to mend the conversion, and the server tries again. Moving the subscription to the newest version avoids it.',
+  },
+  body_too_large: {
+    reason: 'The event is larger than agents accept (262,144 bytes). Nothing was sent.',
+    todo: 'Read the resource with a tool instead.',
+  },
+  auth_error: {
+    reason: 'The delivery could not authenticate to the receiver. Nothing was sent.',
+    todo: 'Check the authentication of the subscription: the token URL, the client’s id and secret, and the scope.',
+  },
   protocol_error: {
     reason: 'The response was not valid HTTP.',
     todo: 'Check that the port speaks HTTP, and that nothing writes to the connection before the response.',

@@ -7,6 +7,7 @@ import { subscriptionsQuery } from '../../api/queries.ts';
 import { SelectField } from '../../ui/fields.tsx';
 import { Page } from '../../ui/page.tsx';
 import { Failure, Skeletons } from '../../ui/states.tsx';
+import { nameOf } from '../subscriptions/list_page.tsx';
 import { NoSubscriptionsYet } from '../subscriptions/none_yet.tsx';
 import { DeliveryLog } from './log.tsx';
 
@@ -41,9 +42,10 @@ function ChooseSubscription() {
         label="Subscription"
         value={chosen.id}
         onChange={(id) => void navigate({ to: '/deliveries', search: { subscription: id }, replace: true })}
-        choices={subscriptions.map(({ id, url, description }) => ({
-          id,
-          title: description === '' ? url : `${description} (${url})`,
+        choices={subscriptions.map((each) => ({
+          id: each.id,
+          title:
+            each.description === '' || each.url === null ? nameOf(each) : `${each.description} (${each.url})`,
         }))}
       />
       <DeliveryLog key={chosen.id} id={chosen.id} />

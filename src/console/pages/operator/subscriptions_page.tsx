@@ -47,7 +47,7 @@ const columns: readonly Column<AdminSubscription>[] = [
     isMain: true,
     show: ({ id, url }) => (
       <>
-        <strong className="breakable">{url}</strong>
+        <strong className="breakable">{url ?? 'Read by the app'}</strong>
         <p className="soft small mono">{id}</p>
       </>
     ),
@@ -89,13 +89,14 @@ const columns: readonly Column<AdminSubscription>[] = [
       state === 'active' && (
         <Action
           title="Disable"
-          of={url}
+          of={url ?? id}
           isDanger
           question="Disable this subscription?"
           done="Subscription disabled."
           onConfirm={() => request('POST /admin/subscriptions/{id}/disable', { path: { id }, body: {} })}
         >
-          Deliveries to {url} stop. Events are held, and the owner can resume the subscription.
+          {url === null ? 'The app can no longer read its events.' : `Deliveries to ${url} stop.`} Events are
+          held, and the owner can resume the subscription.
         </Action>
       ),
   },

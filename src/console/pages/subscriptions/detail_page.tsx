@@ -6,7 +6,7 @@ import { Pause, Play, Trash2 } from 'lucide-react';
 import { useState } from 'react';
 import { TabPanel, Tabs } from 'react-aria-components';
 import type { Subscription } from '../../api/generated.ts';
-import { subscriptionQuery } from '../../api/queries.ts';
+import { kindsQuery, subscriptionQuery } from '../../api/queries.ts';
 import { request } from '../../api/request.ts';
 import { Button } from '../../ui/button.tsx';
 import { ConfirmDialog } from '../../ui/dialog.tsx';
@@ -18,15 +18,18 @@ import { tell, tellFailure } from '../../ui/toasts.tsx';
 import { DeliveryLog } from '../deliveries/log.tsx';
 import { Recover } from '../deliveries/recover.tsx';
 import { HealthView } from '../health/health_view.tsx';
+import { describeAuth } from './auth_draft.ts';
 import { draftOf, toPatch, writeSchedule } from './draft.ts';
+import { FilterFact } from './filter/filter_fact.tsx';
 import { SubscriptionForm } from './form.tsx';
 import { KindTags } from './list_page.tsx';
 import { SecretCard } from './secret_card.tsx';
-import { signatureShapes } from './signature_shapes.ts';
+import { formats, signatureShapes } from './signature_shapes.ts';
 import { explainDisabled, SubscriptionBadge } from './state_badge.tsx';
 import type { SubscriptionTab } from './tabs.ts';
 import { SendTest, type TestEvent, TestOutcome } from './test_event.tsx';
 import { Verification } from './verification.tsx';
+import { versionNames } from './version_field.tsx';
 
 const crumbs = [{ title: 'Subscriptions', to: '/subscriptions' }];
 
@@ -70,7 +73,13 @@ function SubscriptionDetails({ subscription }: { subscription: Subscription }) {
     <Page
       title={subscription.description === '' ? 'Subscription' : subscription.description}
       beside={<SubscriptionBadge subscription={subscription} />}
-      description={<span className="mono">{subscription.url}</span>}
+      description={
+        subscription.url === null ? (
+          'The app asks for the events. Nothing is sent.'
+        ) : (
+          <span className="mono">{subscription.url}</span>
+        )
+      }
       crumbs={crumbs}
       actions={<Actions subscription={subscription} onTest={setTest} />}
     >
@@ -130,7 +139,7 @@ interface ActionsProps {
 }
 
 function Actions({ subscription, onTest }: ActionsProps) {
-  const { id, state } = subscription;
+  const { id, state, agent } = subscription;
   const cache = useQueryClient();
   const [isPending, setPending] = useState(false);
   const act = async (work: () => Promise<unknown>, done: string) => {
@@ -151,7 +160,7 @@ function Actions({ subscription, onTest }: ActionsProps) {
   };
   return (
     <>
-      {state === 'active' && <SendTest id={id} onSent={onTest} />}
+      {state === 'active' && agent === null && <SendTest id={id} onSent={onTest} />}
       {mayChange(subscription) && state === 'active' && <Recover id={id} />}
       {mayChange(subscription) && state === 'active' && (
         <Button isPending={isPending} onPress={() => act(() => setState('disabled'), 'Subscription paused.')}>
@@ -185,8 +194,8 @@ function Overview({ subscription }: { subscription: Subscription }) {
       ) : (
         <Notice title="Managed by an app">
           <p>
-            The app that created this subscription manages its URL and secret. You can test it, view its
-            deliveries and delete it.
+            The app that created this subscription manages its URL and secret. You can{' '}
+            {subscription.agent === null && 'test it, '}view its deliveries and delete it.
           </p>
         </Notice>
       )}
@@ -195,9 +204,23 @@ function Overview({ subscription }: { subscription: Subscription }) {
   );
 }
 
+/** Absent where no agent made the subscription. */
+function AgentFact({ agent }: Pick<Subscription, 'agent'>) {
+  if (agent === null) return null;
+  return (
+    <div>
+      <dt>Made by an agent</dt>
+      <dd>
+        {agent.mode === 'webhook' ? 'Sent to it until ' : 'It asks for them. Kept until '}
+        {formatMinute(agent.expires_at)}
+      </dd>
+    </div>
+  );
+}
+
 function Facts({ subscription }: { subscription: Subscription }) {
   const shape = signatureShapes.find(({ id }) => id === subscription.signature);
-  const { rate_limit: rate, retry_schedule: schedule } = subscription;
+  const { rate_limit: rate, retry_schedule: schedule, acknowledged } = subscription;
   return (
     <dl className="facts">
       <div>
@@ -212,20 +235,44 @@ function Facts({ subscription }: { subscription: Subscription }) {
       </div>
       <div>
         <dt>Format</dt>
-        <dd>{subscription.format === 'json' ? 'JSON' : 'CloudEvents'}</dd>
+        <dd>{formats.find(({ id }) => id === subscription.format)?.title}</dd>
       </div>
-      <div>
-        <dt>Order</dt>
-        <dd>{subscription.ordered ? 'Ordered' : 'Not ordered'}</dd>
-      </div>
-      <div>
-        <dt>Rate limit</dt>
-        <dd>{rate === null ? 'No limit' : `${rate} per second`}</dd>
-      </div>
-      <div>
-        <dt>Retry schedule</dt>
-        <dd>{schedule === null ? 'Server default' : writeSchedule(schedule)}</dd>
-      </div>
+      <AgentFact agent={subscription.agent} />
+      <VersionFact version={subscription.version} />
+      {subscription.url !== null && (
+        <>
+          <div>
+            <dt>Order</dt>
+            <dd>{subscription.ordered ? 'Ordered' : 'Not ordered'}</dd>
+          </div>
+          <div>
+            <dt>Rate limit</dt>
+            <dd>{rate === null ? 'No limit' : `${rate} per second`}</dd>
+          </div>
+          <div>
+            <dt>Retry schedule</dt>
+            <dd>{schedule === null ? 'Server default' : writeSchedule(schedule)}</dd>
+          </div>
+          <div>
+            <dt>Authentication</dt>
+            <dd>{describeAuth(subscription.auth)}</dd>
+          </div>
+        </>
+      )}
+      {(acknowledged !== null || subscription.url === null) && (
+        <div>
+          <dt>Last acknowledged</dt>
+          <dd>
+            {acknowledged === null ? (
+              'Never'
+            ) : (
+              <>
+                Sequence {acknowledged.sequence}, <Ago time={acknowledged.at} />
+              </>
+            )}
+          </dd>
+        </div>
+      )}
       <div>
         <dt>Created</dt>
         <dd>
@@ -233,10 +280,32 @@ function Facts({ subscription }: { subscription: Subscription }) {
         </dd>
       </div>
       <div className="fact-wide">
+        <dt>Filter</dt>
+        <dd>
+          <FilterFact subscription={subscription} mayClear={mayChange(subscription)} />
+        </dd>
+      </div>
+      <div className="fact-wide">
         <dt>ID</dt>
         <dd className="mono">{subscription.id}</dd>
       </div>
     </dl>
+  );
+}
+
+/** Absent where no kind has versions. */
+function VersionFact({ version }: Pick<Subscription, 'version'>) {
+  const { data } = useQuery(kindsQuery);
+  const [newest] = versionNames(data?.items ?? []);
+  if (newest === undefined) return null;
+  return (
+    <div>
+      <dt>Version</dt>
+      <dd>
+        {version ?? 'Oldest of each kind'}
+        {version !== newest && <span className="soft"> (newest: {newest})</span>}
+      </dd>
+    </div>
   );
 }
 

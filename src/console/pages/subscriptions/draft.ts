@@ -1,19 +1,37 @@
 /** A subscription as a form draft and as a request body. */
 
-import type { Subscription, SubscriptionCreate, SubscriptionMergePatch } from '../../api/generated.ts';
+import type {
+  SubscriberAuth,
+  Subscription,
+  SubscriptionCreate,
+  SubscriptionMergePatch,
+} from '../../api/generated.ts';
+import { type AuthDraft, authDraftOf, authMember, noAuth } from './auth_draft.ts';
+import { type FilterDraft, filterDraftOf, noFilter, toFilter } from './filter/draft.ts';
+import { newest, oldest } from './version_field.tsx';
 
 export interface SubscriptionDraft {
+  /** The app reads the events: nothing is sent, and there is no URL. */
+  isPulled: boolean;
   url: string;
   description: string;
   kinds: readonly string[];
   signature: string;
   format: string;
+  /** A date, `newest` or `oldest` (version_field.tsx). */
+  version: string;
   ordered: boolean;
   /** Deliveries a second; empty for no limit. */
   rateLimit: string;
   /** Such as `5s, 30s, 2min`; empty for the server's schedule. */
   retrySchedule: string;
   headers: readonly StaticHeader[];
+  filter: FilterDraft;
+  auth: AuthDraft;
+  /** What the subscription has now; null for a new one. */
+  storedAuth: SubscriberAuth | null;
+  /** Whether each new URL must echo a challenge. */
+  handshake: boolean;
 }
 
 export interface StaticHeader {
@@ -23,35 +41,47 @@ export interface StaticHeader {
 }
 
 export const emptyDraft: SubscriptionDraft = {
+  isPulled: false,
   url: '',
   description: '',
   kinds: [],
   signature: 'timestamp',
   format: 'json',
+  version: newest,
   ordered: false,
   rateLimit: '',
   retrySchedule: '',
   headers: [],
+  filter: noFilter,
+  auth: noAuth,
+  storedAuth: null,
+  handshake: false,
 };
 
 export function draftOf(subscription: Subscription): SubscriptionDraft {
   return {
-    url: subscription.url,
+    isPulled: subscription.url === null,
+    url: subscription.url ?? '',
     description: subscription.description,
     kinds: subscription.kinds,
     signature: subscription.signature,
     format: subscription.format,
+    version: subscription.version ?? oldest,
     ordered: subscription.ordered,
     rateLimit: subscription.rate_limit === null ? '' : String(subscription.rate_limit),
     retrySchedule: writeSchedule(subscription.retry_schedule),
     headers: Object.entries(subscription.headers).map(([name, value]) => ({ name, value: value ?? '' })),
+    filter: filterDraftOf(subscription.filter),
+    auth: authDraftOf(subscription.auth),
+    storedAuth: subscription.auth,
+    handshake: subscription.handshake,
   };
 }
 
 /** The members of a request that creates or changes a subscription. */
 export function toBody(draft: SubscriptionDraft): SubscriptionCreate {
   return {
-    url: draft.url.trim(),
+    url: draft.isPulled ? null : draft.url.trim(),
     description: draft.description.trim(),
     kinds: [...draft.kinds],
     signature: draft.signature as SubscriptionCreate['signature'],
@@ -59,8 +89,16 @@ export function toBody(draft: SubscriptionDraft): SubscriptionCreate {
     ordered: draft.ordered,
     rate_limit: draft.rateLimit.trim() === '' ? null : Number(draft.rateLimit),
     retry_schedule: readSchedule(draft.retrySchedule) ?? null,
+    filter: toFilter(draft.filter),
+    ...versionOf(draft.version),
     ...headersOf(draft.headers),
+    ...(draft.isPulled ? {} : { ...authMember(draft.auth), handshake: draft.handshake }),
   };
+}
+
+/** Left out where the server chooses. */
+function versionOf(version: string): { version?: string } {
+  return version === newest || version === oldest ? {} : { version };
 }
 
 /** Undefined if there are none, so that the member is omitted. */
@@ -72,10 +110,15 @@ function headersOf(headers: readonly StaticHeader[]): Pick<SubscriptionCreate, '
 
 /** The members of a change. Removed headers become null (RFC 7396). */
 export function toPatch(draft: SubscriptionDraft, before: Subscription): SubscriptionMergePatch {
-  const { headers = {}, ...body } = toBody(draft);
+  const isMoved = draft.version !== (before.version ?? oldest);
+  // A version that the operator has removed is kept, but cannot be sent.
+  const { headers = {}, url, ...body } = toBody(isMoved ? draft : { ...draft, version: newest });
   const gone = Object.keys(before.headers).filter((name) => !(name in (headers ?? {})));
   const removed = Object.fromEntries(gone.map((name) => [name, null]));
-  return { ...body, headers: { ...headers, ...removed } };
+  const changed = { ...headers, ...removed };
+  // A change of headers waits for attempts in flight, also one that changes nothing.
+  const hasHeaders = Object.keys(changed).length > 0;
+  return { ...body, ...(url === null ? {} : { url }), ...(hasHeaders ? { headers: changed } : {}) };
 }
 
 const unitSeconds: Readonly<Record<string, number>> = { s: 1, min: 60, m: 60, h: 3_600, d: 86_400 };

@@ -58,10 +58,13 @@ export function SubscriptionTable({ subscriptions }: { subscriptions: readonly S
                 {nameOf(subscription)}
               </Link>{' '}
               {subscription.owner === 'grant' && <Badge look="still">by an app</Badge>}
-              {subscription.description !== '' && <p className="soft mono breakable">{subscription.url}</p>}
+              {subscription.description !== '' && subscription.url !== null && (
+                <p className="soft mono breakable">{subscription.url}</p>
+              )}
             </td>
             <td className="kind-column">
               <KindTags kinds={subscription.kinds} />
+              {subscription.filter !== null && <span className="soft small">With a filter</span>}
             </td>
             <td>
               <SubscriptionBadge subscription={subscription} />
@@ -78,7 +81,7 @@ export function SubscriptionTable({ subscriptions }: { subscriptions: readonly S
 
 /** The subscription's description, or else its URL. */
 export function nameOf({ description, url }: Pick<Subscription, 'description' | 'url'>): string {
-  return description === '' ? url : description;
+  return description === '' ? (url ?? 'Read by the app') : description;
 }
 
 /** Number of kinds shown; the rest is counted. */

@@ -32,4 +32,9 @@ export const formats: readonly Choice[] = [
     title: 'CloudEvents 1.0',
     description: 'The body in a CloudEvents envelope (structured mode).',
   },
+  {
+    id: 'thin',
+    title: 'Thin',
+    description: 'Only the id, the kind and a link to the resource. Your app reads the rest through the API.',
+  },
 ];

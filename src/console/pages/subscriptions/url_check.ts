@@ -5,7 +5,7 @@
 
 export interface UrlOpinion {
   error: string | null;
-  /** A warning for URLs that only work in development. */
+  /** A warning for URLs that work only in development or if the operator allows it. */
   warning: string | null;
 }
 
@@ -26,11 +26,11 @@ export function checkUrl(text: string): UrlOpinion {
     return error('Use port 443, or a port from 1024 up.');
   }
   const isLoopback = /^(?:localhost|.*\.localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(url.hostname);
-  if (!isLoopback && !url.hostname.includes('.') && !url.hostname.startsWith('[')) {
-    return error('Use a host on the public internet, such as app.example.com.');
-  }
-  if (isLoopback || url.protocol === 'http:') {
-    return { error: null, warning: 'Allowed in development only. In production, use a public https URL.' };
+  const isPublicName = url.hostname.includes('.') || url.hostname.startsWith('[');
+  if (isLoopback || !isPublicName || url.protocol === 'http:') {
+    const warning =
+      'Allowed in development, and for private receivers that the operator listed. Otherwise, use a public https URL.';
+    return { error: null, warning };
   }
   return good;
 }

@@ -1,6 +1,6 @@
 /** Code blocks: highlighted JSON, and a request in several languages. */
 
-import { type Html, html } from '../../html.ts';
+import { type Html, html } from '../../../http/html.ts';
 
 /** A block to scroll and copy. @param label for screen readers */
 export function codeBlock(label: string, content: Html | string): Html {

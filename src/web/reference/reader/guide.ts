@@ -1,6 +1,6 @@
 /** The guide: what applies to every operation. */
 
-import { type Html, html } from '../../html.ts';
+import { type Html, html } from '../../../http/html.ts';
 import { codeBlock } from './code.ts';
 
 /** The sections of the guide, for the navigation. */

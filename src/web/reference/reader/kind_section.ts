@@ -1,6 +1,6 @@
 /** The event kinds, as subscribers receive them. */
 
-import { type Html, html } from '../../html.ts';
+import { type Html, html } from '../../../http/html.ts';
 import { codeBlock, colouredJson, prose } from './code.ts';
 import type { ApiDocument, ShownOperation } from './document.ts';
 import { sampleOf } from './sample.ts';
@@ -31,6 +31,11 @@ function headerList(document: ApiDocument, { parameters = [] }: ShownOperation):
   )}</ul>`;
 }
 
+const libraryCode = `import { verify } from 'nuncio/verify';
+
+// body: the bytes of the request, before any JSON parser
+const { id, kind, account } = await verify({ headers, body, secret });`;
+
 const verifyCode = `import { createHmac, timingSafeEqual } from 'node:crypto';
 
 // body: the raw bytes, before any JSON parser
@@ -50,9 +55,11 @@ function verification(): Html {
 <div class="words">
 <h3 id="verify-title"><a href="#verify">Verify a signature</a></h3>
 <p>With the default <code>signature: "timestamp"</code>, <code>Nuncio-Signature</code> is <code>t=&lt;unix seconds&gt;,v1=&lt;hex&gt;</code>: the HMAC-SHA256 of the time, a dot and the body, keyed with the subscription’s secret as text. While a secret is being rotated there is one <code>v1</code> for each live secret. Stripe’s libraries verify this shape unchanged.</p>
+<p>The package <code>nuncio</code> for JavaScript, and its counterparts for Python, Go and Java, verify every format.</p>
 <p>A delivery can arrive more than once. Handle each <code>Nuncio-Delivery</code> once. <code>Nuncio-Account</code> says whose event it is.</p>
 </div>
-<div class="samples"><p class="sample-title">Node.js</p>${codeBlock('Verification in Node.js', verifyCode)}</div>
+<div class="samples"><p class="sample-title">Node.js, with the package <code>nuncio</code></p>${codeBlock('Verification with the library', libraryCode)}
+<p class="sample-title">Node.js, without a library</p>${codeBlock('Verification in Node.js', verifyCode)}</div>
 </section>`;
 }
 

@@ -1,6 +1,6 @@
 /** One operation: description and parameters on one side, a request and its response on the other. */
 
-import { type Html, html } from '../../html.ts';
+import { type Html, html } from '../../../http/html.ts';
 import { codeBlock, colouredJson, isFile, prose, requestSamples } from './code.ts';
 import {
   type ApiDocument,

@@ -3,7 +3,7 @@
  * buttons and sending requests.
  */
 
-import { type Html, html } from '../../html.ts';
+import { type Html, html } from '../../../http/html.ts';
 import { prose } from './code.ts';
 import { type ApiDocument, operationsByTag } from './document.ts';
 import { guide, guideSections } from './guide.ts';

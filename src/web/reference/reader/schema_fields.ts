@@ -1,6 +1,6 @@
 /** The fields of a JSON Schema: name, type, limits, description. Nested fields open on demand. */
 
-import { type Html, html } from '../../html.ts';
+import { type Html, html } from '../../../http/html.ts';
 import { prose } from './code.ts';
 import { type ApiDocument, resolve, type Schema } from './document.ts';
 
@@ -99,6 +99,7 @@ const patternWords: Readonly<Record<string, string>> = {
   '^[!-~]+$': 'printable ASCII without spaces',
   '^[!-~](?:[ -~]*[!-~])?$': 'printable ASCII',
   '^[!-~]([ -~]*[!-~])?$': 'printable ASCII',
+  '^[ -~]+$': 'printable ASCII',
   '^[A-Za-z0-9_-]+$': 'letters, digits, - and _',
   '^[^\\u0000-\\u001f\\u007f-\\u009f]+$': 'no control characters',
 };

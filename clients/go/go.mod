@@ -1,0 +1,3 @@
+module nuncio.example/verify
+
+go 1.22

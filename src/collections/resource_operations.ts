@@ -1,0 +1,297 @@
+/**
+ * The operations of a collection: what each does with a request of a principal whose token has its scope. Routes (routes.ts)
+ * and tools of agents (src/mcp) call the same operations, so that both validate, limit and decide alike. Handlers translate
+ * between a request and the files that implement the operations (list.ts, create.ts, change.ts, patch.ts).
+ */
+
+import { isId } from '../crypto/ids.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import type { StoredEvent } from '../events/store.ts';
+import type { Principal } from '../grants/principal.ts';
+import { jsonPatchType } from '../http/api.ts';
+import { type ConditionHeaders, isNotModified } from '../http/conditional.ts';
+import { readIdempotencyKey, runIdempotent } from '../http/idempotency.ts';
+import type { JsonResponse } from '../http/json_response.ts';
+import { mediaType } from '../http/media_types.ts';
+import { Problem } from '../http/problem.ts';
+import { activeTraceparent, inSpan } from '../http/tracing.ts';
+import { cellsOf } from './cells.ts';
+import { deleteResource, lockOwnResource, performAction, updateResource } from './change.ts';
+import { requireUser } from './create.ts';
+import { batchCreations } from './creations.ts';
+import { embed } from './expansions.ts';
+import { listResources } from './list.ts';
+import { mergedValues, patchedValues, replacedValues } from './patch.ts';
+import { readListQuery, readResourceQuery } from './query.ts';
+import { createReader } from './reader.ts';
+import {
+  pathOf,
+  resourceWriter,
+  validatorHeaders,
+  validatorsOf,
+  writeAll,
+  writeResource,
+} from './representation.ts';
+import { findVisible, notFound, type OwnedRow, type Row } from './resource.ts';
+import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
+import { actionSchema, createSchema, replaceSchema } from './schemas.ts';
+import { bodyCheck } from './validation.ts';
+
+export interface OperationsContext {
+  db: Database;
+  /** Called after a commit that may have added events. */
+  wake: () => void;
+  /** Called after a commit, with the added events. */
+  onPublished: (events: StoredEvent[]) => void;
+}
+
+/** Approximate size of a creation in memory, without its body. */
+const creationBytes = 1_024;
+
+/** The parts of a request that operations read. */
+export interface ResourceRequest {
+  method: string;
+  /** Path and query. */
+  url: string;
+  headers: ConditionHeaders & {
+    'content-type'?: string | undefined;
+    'content-length'?: string | undefined;
+    'idempotency-key'?: string | string[] | undefined;
+  };
+  query: unknown;
+  body: unknown;
+}
+
+/** A request of a principal that has the operation's scope. */
+export interface Call {
+  request: ResourceRequest;
+  principal: Principal;
+  /** Path parameters. */
+  id: string;
+  parentId: string | undefined;
+  /** Of a list: a page as `{"items":[…],"next":…}`, with the cursor of the next page or null, and without any links. */
+  withoutLinks?: boolean;
+}
+
+type Handler = (call: Call) => Promise<JsonResponse>;
+
+export interface ResourceOperation {
+  kind: 'list' | 'read' | 'create' | 'replace' | 'patch' | 'delete' | 'action';
+  type: ResourceType;
+  /** Of kind `action`. */
+  action: ResourceAction | null;
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** Path with the parameters `:id` and, in a sub-collection, `:parent`. */
+  url: string;
+  scope: string;
+  /** @throws Problem */
+  handle: Handler;
+}
+
+/** Creates the operations of all collections. Their batches are shared by all callers, so this is called once. */
+export function createOperations(
+  context: OperationsContext,
+  collections: readonly ResourceType[],
+): ResourceOperation[] {
+  return collections.flatMap(withChildren).flatMap((type) => operationsOf(context, type));
+}
+
+function operationsOf(context: OperationsContext, type: ResourceType): ResourceOperation[] {
+  const { readScope, writeScope } = type;
+  const list = type.parent === null ? `/${type.name}` : `/${type.parent.name}/:parent/${type.name}`;
+  const one = `${list}/:id`;
+  const reading = { type, action: null, scope: readScope, method: 'GET' } as const;
+  const writing = { type, action: null, scope: writeScope } as const;
+  const operations: ResourceOperation[] = [
+    { ...reading, kind: 'list', url: list, handle: listHandler(context, type, list) },
+    { ...reading, kind: 'read', url: one, handle: readHandler(context, type) },
+    { ...writing, kind: 'create', method: 'POST', url: list, handle: createHandler(context, type) },
+  ];
+  if (type.parent !== null) return operations;
+  return [
+    ...operations,
+    { ...writing, kind: 'replace', method: 'PUT', url: one, handle: replaceHandler(context, type) },
+    { ...writing, kind: 'patch', method: 'PATCH', url: one, handle: patchHandler(context, type) },
+    { ...writing, kind: 'delete', method: 'DELETE', url: one, handle: deleteHandler(context, type) },
+    ...type.actions.map(
+      (action): ResourceOperation => ({
+        ...writing,
+        kind: 'action',
+        action,
+        method: 'POST',
+        url: `${one}/${action.name}`,
+        handle: actionHandler(context, type, action),
+      }),
+    ),
+  ];
+}
+
+function listHandler({ db }: OperationsContext, type: ResourceType, path: string): Handler {
+  return async ({ request, principal, parentId, withoutLinks = false }) => {
+    const query = readListQuery(type, request.query);
+    const { cells, count, next } = await listResources(db, type, principal, query, parentId);
+    if (withoutLinks) {
+      const write = resourceWriter(type, principal, cells, query.fields, withoutLinks);
+      const items = writeAll(count, write);
+      return {
+        status: 200,
+        headers: {},
+        body: `{"items":[${items}],"next":${JSON.stringify(next ?? null)}}`,
+      };
+    }
+    const links: Record<string, { href: string }> = { self: { href: request.url } };
+    const headers: Record<string, string> = {};
+    if (next !== undefined) {
+      const parameters = new URLSearchParams(request.query as Record<string, string>);
+      parameters.set('after', next);
+      const href = `${path.replace(':parent', parentId ?? '')}?${parameters}`;
+      links.next = { href };
+      // RFC 8288. URLSearchParams percent-encodes the query, so it cannot contain `>`.
+      headers.link = `<${href}>; rel="next"`;
+    }
+    const embedded = await embed(db, principal, cells, query.expand, count, query.limit);
+    const write = resourceWriter(type, principal, cells, query.fields);
+    const items = writeAll(count, (index) => write(index, embedded(index)));
+    return { status: 200, headers, body: `{"items":[${items}],"_links":${JSON.stringify(links)}}` };
+  };
+}
+
+function readHandler({ db }: OperationsContext, type: ResourceType): Handler {
+  const read = createReader(db, type);
+  return async ({ request, principal, id, parentId }) => {
+    const { fields, expand } = readResourceQuery(type, request.query);
+    const row = await read(principal, id, parentId);
+    if (row === undefined) throw notFound(type);
+    const embedded = (await embed(db, principal, cellsOf(type, row), expand, 1, 1))(0);
+    const validators = validatorsOf(type, row, principal, fields, embedded);
+    const headers = validatorHeaders(validators);
+    if (isNotModified(request.headers, validators)) return { status: 304, headers, body: null };
+    return { status: 200, headers, body: writeResource(type, principal, row, fields, embedded) };
+  };
+}
+
+function createHandler(context: OperationsContext, type: ResourceType): Handler {
+  const check = bodyCheck(createSchema(type), type.fields);
+  const create = batchCreations(context.db, type, context.onPublished);
+  return async ({ request, principal, parentId }) => {
+    const values = check(request.body);
+    const author = requireUser(principal);
+    if (type.parent !== null && !isId(parentId ?? '')) throw notFound(type.parent);
+    const owner = ownerOf(principal);
+    const keyed = readIdempotencyKey(request.headers['idempotency-key'], owner, request);
+    const bytes = bodyBytes(request) + creationBytes;
+    const response = await inSpan('database transaction', () => {
+      const traceparent = activeTraceparent();
+      const showCreated = (row: OwnedRow) => show(type, row, principal, 201, { location: pathOf(type, row) });
+      const creation = { author, values, parentId: parentId ?? null, traceparent, keyed, show: showCreated };
+      return create(owner, creation, bytes);
+    });
+    return response ?? rejectChild(context.db, type, principal, parentId as string);
+  };
+}
+
+/** Approximate size of the body. A chunked request has no Content-Length. */
+function bodyBytes({ headers, body }: ResourceRequest): number {
+  const length = headers['content-length'];
+  return length === undefined ? JSON.stringify(body).length : Number(length);
+}
+
+/** @throws Problem 404 if the principal cannot read the parent, 403 if it may not add to it */
+async function rejectChild(
+  db: Database,
+  type: ResourceType,
+  principal: Principal,
+  parentId: string,
+): Promise<never> {
+  const parent = type.parent as ResourceType;
+  if ((await findVisible(db, parent, principal, parentId)) === undefined) throw notFound(parent);
+  throw new Problem(403, `Only the owner of the ${parent.item} may add ${type.name} to it.`, {
+    code: 'not-owner',
+  });
+}
+
+function replaceHandler(context: OperationsContext, type: ResourceType): Handler {
+  const check = bodyCheck(replaceSchema(type), type.fields);
+  return async ({ request, principal, id }) =>
+    change(context, async (tx) => {
+      const row = await lockOwnResource(tx, type, principal, id, request.headers);
+      const updated = await updateResource(tx, type, row, replacedValues(type, row, request.body, check));
+      return show(type, updated.row, principal);
+    });
+}
+
+function patchHandler(context: OperationsContext, type: ResourceType): Handler {
+  const check = bodyCheck(replaceSchema(type), type.fields);
+  return async ({ request, principal, id }) =>
+    change(context, async (tx) => {
+      const row = await lockOwnResource(tx, type, principal, id, request.headers);
+      const read = isJsonPatch(request) ? patchedValues : mergedValues;
+      const updated = await updateResource(tx, type, row, read(type, row, request.body, check));
+      return show(type, updated.row, principal);
+    });
+}
+
+function deleteHandler(context: OperationsContext, type: ResourceType): Handler {
+  return async ({ request, principal, id }) =>
+    change(context, async (tx) => {
+      const row = await lockOwnResource(tx, type, principal, id, request.headers);
+      await deleteResource(tx, type, row);
+      return { status: 204, headers: {}, body: null };
+    });
+}
+
+function actionHandler(context: OperationsContext, type: ResourceType, action: ResourceAction): Handler {
+  const check = bodyCheck(actionSchema(action.input), action.input);
+  return async ({ request, principal, id }) => {
+    // Most actions need no body.
+    const input = check(request.body === undefined ? {} : request.body);
+    return changeIdempotently(context, request, principal, async (tx) => {
+      const row = await lockOwnResource(tx, type, principal, id, request.headers);
+      return show(type, await performAction(tx, type, row, action, input), principal);
+    });
+  };
+}
+
+function isJsonPatch(request: ResourceRequest): boolean {
+  return mediaType(request.headers['content-type']) === jsonPatchType;
+}
+
+/** Runs a change in a transaction, and wakes the fan-out after the commit. */
+async function change(
+  { db, wake }: OperationsContext,
+  work: (tx: Transaction) => Promise<JsonResponse>,
+): Promise<JsonResponse> {
+  const response = await inSpan('database transaction', () => db.transaction().execute(work));
+  wake();
+  return response;
+}
+
+/** Runs a POST, at most once per idempotency key. */
+function changeIdempotently(
+  context: OperationsContext,
+  request: ResourceRequest,
+  principal: Principal,
+  work: (tx: Transaction) => Promise<JsonResponse>,
+): Promise<JsonResponse> {
+  const keyed = readIdempotencyKey(request.headers['idempotency-key'], ownerOf(principal), request);
+  return change(context, keyed === undefined ? work : (tx) => runIdempotent(tx, keyed, work));
+}
+
+/** The owner of idempotency keys and of the limits of the batcher. */
+function ownerOf({ accountId, clientId }: Principal): string {
+  return `${accountId ?? '-'} ${clientId}`;
+}
+
+function show(
+  type: ResourceType,
+  row: OwnedRow | Row,
+  principal: Principal,
+  status = 200,
+  headers: Record<string, string> = {},
+): JsonResponse {
+  return {
+    status,
+    headers: { ...validatorHeaders(validatorsOf(type, row, principal)), ...headers },
+    body: writeResource(type, principal, row),
+  };
+}

@@ -1,0 +1,146 @@
+/** Stores connection traces and reads them. Owns the table `connections`. */
+
+import { sql } from 'kysely';
+import { newId } from '../crypto/ids.ts';
+import { textArray } from '../database/arrays.ts';
+import type { Database } from '../database/database.ts';
+import { joinSteps, type KnownConnection } from './joining.ts';
+import type { ConnectionOutcome, PendingStep, Step } from './step.ts';
+
+/** Days for which traces are kept. */
+export const keptDays = 7;
+/** Maximum numbers of traces: of one app, of all unregistered apps, and of the server. */
+const tracesMax = { client: 500, unknown: 2_000, server: 100_000 };
+/** Maximum steps of one connection. Further ones are dropped. */
+const stepsMax = 40;
+/** Maximum number of connections that are considered when steps are joined. */
+const candidatesMax = 2_000;
+
+export interface Connection {
+  id: string;
+  startedAt: Date;
+  updatedAt: Date;
+  clientId: string | null;
+  accountId: string | null;
+  grantId: string | null;
+  outcome: ConnectionOutcome;
+  steps: readonly Step[];
+}
+
+/** Writes steps: each to its connection, in one statement. */
+export async function writeSteps(db: Database, pending: readonly PendingStep[]): Promise<void> {
+  const keys = [...new Set(pending.flatMap((step) => step.keys))];
+  const { rows } = await sql<KnownConnection>`
+    select id, client_id as "clientId", outcome, keys,
+      array(select concat_ws(' ', step->>'name', step->>'outcome', step->>'error') from jsonb_array_elements(steps) as step)
+        as "stepsTaken"
+    from connections
+    where keys && ${textArray(keys)}::text[] and started_at > now() - interval '1 day'
+    order by updated_at desc
+    limit ${candidatesMax}`.execute(db);
+  const joined = joinSteps(rows, pending, newId);
+  if (joined.length === 0) return;
+  // Ordered by id, so that nodes which write the same rows do not deadlock.
+  const changed = joined.toSorted((a, b) => (a.id < b.id ? -1 : 1));
+  await sql`
+    insert into connections
+      (id, started_at, updated_at, client_id, is_known, account_id, grant_id, outcome, keys, request_ids, source, steps)
+    select c.id, to_timestamp(c.started_at), to_timestamp(c.updated_at), c.client_id, c.is_known,
+      (select a.id from accounts a where a.id = c.account_id), c.grant_id, c.outcome, c.keys, c.request_ids, c.source, c.steps
+    from jsonb_to_recordset(${JSON.stringify(changed.map(toRow))}::jsonb) as c (
+      id uuid, started_at float8, updated_at float8, client_id text, is_known boolean, account_id uuid, grant_id uuid, outcome text,
+      keys text[], request_ids text[], source text, steps jsonb)
+    order by c.id
+    on conflict (id) do update set
+      updated_at = excluded.updated_at,
+      client_id = coalesce(connections.client_id, excluded.client_id),
+      is_known = connections.is_known or excluded.is_known,
+      account_id = coalesce(excluded.account_id, connections.account_id),
+      grant_id = coalesce(excluded.grant_id, connections.grant_id),
+      outcome = excluded.outcome,
+      keys = array(select distinct unnest(connections.keys || excluded.keys) limit ${stepsMax}),
+      request_ids = array(select distinct unnest(connections.request_ids || excluded.request_ids) limit ${stepsMax}),
+      steps = connections.steps || excluded.steps
+    where jsonb_array_length(connections.steps) < ${stepsMax}`.execute(db);
+}
+
+function toRow(change: ReturnType<typeof joinSteps>[number]): object {
+  const { id, clientId, isKnown, accountId, grantId, outcome, keys, requestIds, source, steps } = change;
+  return {
+    id,
+    started_at: Date.parse(steps[0]?.at ?? '') / 1_000,
+    updated_at: Date.parse(steps.at(-1)?.at ?? '') / 1_000,
+    client_id: clientId,
+    is_known: isKnown,
+    account_id: accountId,
+    grant_id: grantId,
+    outcome,
+    keys,
+    request_ids: requestIds,
+    source,
+    steps,
+  };
+}
+
+export interface ConnectionFilter {
+  clientId?: string | null | undefined;
+  requestId?: string | null | undefined;
+  accountId?: string | null | undefined;
+  outcome?: ConnectionOutcome | null | undefined;
+}
+
+/**
+ * Reads connections, the newest first.
+ * @param after the cursor of the last connection of the previous page (`connectionCursor`)
+ */
+export async function readConnections(
+  db: Database,
+  { clientId = null, requestId = null, accountId = null, outcome = null }: ConnectionFilter,
+  limit: number,
+  after: string | null = null,
+): Promise<Connection[]> {
+  const [at = null, id = null] = after?.split(' ') ?? [];
+  const { rows } = await sql<Connection>`
+    select id, started_at as "startedAt", updated_at as "updatedAt", client_id as "clientId", account_id as "accountId",
+      grant_id as "grantId", outcome, steps
+    from connections
+    where started_at > now() - make_interval(days => ${keptDays})
+      and (${clientId}::text is null or client_id = ${clientId})
+      and (${requestId}::text is null or request_ids @> array[${requestId}::text])
+      and (${accountId}::uuid is null or account_id = ${accountId})
+      and (${outcome}::text is null or outcome = ${outcome})
+      and (${at}::float8 is null or (started_at, id) < (to_timestamp(${at}::float8 / 1000), ${id}::uuid))
+    order by started_at desc, id desc
+    limit ${limit}`.execute(db);
+  return rows.map((row) => ({ ...row, steps: row.steps.toSorted((a, b) => (a.at < b.at ? -1 : 1)) }));
+}
+
+/** The cursor of a connection: its time in milliseconds, and its id. */
+export function connectionCursor({ id, startedAt }: Connection): string {
+  return `${startedAt.getTime()} ${id}`;
+}
+
+export const cursorForm = /^\d{1,15} [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/**
+ * Deletes what is over a limit. Of an app that has too many traces, those of the addresses that sent most leave first, so that a flood
+ * removes only itself.
+ */
+export async function pruneConnections(db: Database): Promise<void> {
+  await sql`
+    with by_sender as (
+      select id, started_at, case when is_known then client_id end as owner,
+        row_number() over (partition by case when is_known then client_id end, source order by started_at desc) as of_sender
+      from connections
+    ), by_owner as (
+      select id, owner, of_sender, started_at,
+        row_number() over (partition by owner order by of_sender, started_at desc) as of_owner
+      from by_sender
+    ), by_server as (
+      select id, owner, of_owner, row_number() over (order by of_sender, started_at desc) as of_server from by_owner
+    )
+    delete from connections where id in (
+      select id from by_server
+      where of_owner > case when owner is null then ${tracesMax.unknown}::int else ${tracesMax.client}::int end
+        or of_server > ${tracesMax.server})`.execute(db);
+}

@@ -1,0 +1,80 @@
+/** Removes secrets from the text of a trace and of the log. What apps send is untrusted, and may be in the wrong place. */
+
+/** Parameters whose values appear in no explanation. */
+const secretParameters = [
+  'access_token',
+  'actor_token',
+  'assertion',
+  'client_assertion',
+  'client_secret',
+  'code',
+  'code_challenge',
+  'code_verifier',
+  'device_code',
+  'id_token_hint',
+  'login_hint',
+  'nonce',
+  'password',
+  'refresh_token',
+  'registration_access_token',
+  'request',
+  'request_uri',
+  'state',
+  'subject_token',
+  'token',
+  'user_code',
+  'username',
+] as const;
+
+/** Maximum length of an explanation in characters. */
+const explanationLengthMax = 600;
+/** Maximum length of the id of an unknown app in characters. */
+const unknownIdLengthMax = 200;
+const hidden = '[hidden]';
+const tokenForm = /\beyJ[\w-]{8,}(?:\.[\w-]*)*/g;
+/** Long random text, which is how secrets look. Ids have the form of a UUID, or are URLs. */
+const randomForm = /(?<![\w./-])[A-Za-z0-9_~+-]{32,}(?![\w./-])/g;
+const idForm = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the characters to remove
+const controlCharacters = /[\u0000-\u001f\u007f-\u009f]+/g;
+
+/**
+ * @param params the parameters of the request, whose secret ones are removed from the text
+ * @returns text of limited length without secrets and control characters, which PostgreSQL can store
+ */
+export function redact(text: string, params: Readonly<Record<string, unknown>> = {}): string {
+  let redacted = text;
+  for (const name of secretParameters) {
+    const value = params[name];
+    // Shorter values are words of the explanation itself.
+    if (typeof value === 'string' && value.length >= 4) redacted = redacted.replaceAll(value, hidden);
+  }
+  redacted = redacted
+    // Without the punctuation of the sentence around it.
+    .replace(/https?:\/\/[^\s"'<>]*[^\s"'<>.,;:!)]/gi, (url) => withoutQuery(url))
+    .replace(tokenForm, hidden)
+    .replace(randomForm, (word) => (idForm.test(word) ? word : hidden));
+  return printable(redacted, explanationLengthMax);
+}
+
+/** The URL without user information, query and fragment, which may carry secrets. Text that is no URL is cut. */
+export function withoutQuery(text: string): string {
+  const url = URL.parse(text);
+  if (url === null) return printable(text.split(/[?#]/, 1)[0] ?? '', unknownIdLengthMax);
+  const query = url.search === '' && url.hash === '' ? '' : '?…';
+  const authority = url.host === '' ? '' : `//${url.host}`;
+  return printable(`${url.protocol}${authority}${url.pathname}${query}`, unknownIdLengthMax);
+}
+
+/** The id of an app that is not registered, or null if it may be a secret. Secrets are sent as ids by mistake. */
+export function unknownClientId(value: unknown): string | null {
+  if (typeof value !== 'string' || value === '') return null;
+  if (/^https?:\/\//i.test(value)) return withoutQuery(value);
+  const shown = redact(value);
+  return shown.includes(hidden) || shown.includes('@') ? null : printable(shown, unknownIdLengthMax);
+}
+
+/** Well-formed last, because cutting can divide a character, which PostgreSQL refuses. */
+function printable(text: string, lengthMax: number): string {
+  return text.replace(controlCharacters, ' ').slice(0, lengthMax).toWellFormed();
+}

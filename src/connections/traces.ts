@@ -1,0 +1,165 @@
+/**
+ * Collects the steps that requests report and writes them in batches. Reporting costs a request no query. A sender over a limit is not
+ * recorded, so that a flood causes no writes and displaces no other trace.
+ *
+ *   reported → pending (in memory, up to one second) → written | lost, if the database is unavailable
+ */
+
+import { createHmac } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import type { Database } from '../database/database.ts';
+import { networksOf } from '../http/network.ts';
+import { TokenBucket } from '../shared/token_bucket.ts';
+import { pruneConnections, writeSteps } from './connection_store.ts';
+import type { Observation, PendingStep } from './step.ts';
+
+/** Milliseconds between writes, and maximum number of steps of one write. */
+const flushMs = 1_000;
+const pendingMax = 500;
+/** Milliseconds between prunings. */
+const pruneMs = 600_000;
+/** Refused steps of one network address: at once, and per minute. */
+const refusedPerAddress = { burst: 30, perMinute: 10 };
+/** Steps of one registered app, refused and successful ones apart: at once, and per minute. */
+const stepsPerClient = { burst: 240, perMinute: 120 };
+/** How many addresses and apps are counted. */
+const countersMax = 20_000;
+/** Milliseconds for which discovery by an address is remembered, and the maximum number of addresses. */
+const discoveryMs = 600_000;
+const discoveriesMax = 5_000;
+/** Maximum number of documents in the note about discovery. */
+const documentsMax = 6;
+/** Grants whose first call this node has reported. */
+const reportedMax = 20_000;
+/** Seconds after a token's issuance in which a call can be its first. */
+const firstCallSeconds = 3_600;
+
+/** Length of the digest of an address in characters. */
+const sourceLength = 16;
+
+export interface TracesOptions {
+  db: Database;
+  /** Key of the digests of addresses. */
+  key: Buffer;
+  /** @param lost number of steps that were not written */
+  onError: (error: unknown, lost: number) => void;
+}
+
+export class ConnectionTraces {
+  readonly #options: TracesOptions;
+  readonly #buckets = new LRUCache<string, TokenBucket>({ max: countersMax });
+  readonly #discoveries = new LRUCache<string, { paths: Set<string>; at: number; requestId: string }>({
+    max: discoveriesMax,
+    ttl: discoveryMs,
+  });
+  readonly #reported = new LRUCache<string, true>({ max: reportedMax });
+  readonly #pruning: NodeJS.Timeout;
+  #pending: PendingStep[] = [];
+  #timer: NodeJS.Timeout | undefined;
+  #flushing: Promise<void> = Promise.resolve();
+
+  constructor(options: TracesOptions) {
+    this.#options = options;
+    this.#pruning = setInterval(() => this.#prune(), pruneMs);
+    this.#pruning.unref();
+  }
+
+  /** Reports a step. Never throws, and is not recorded if the sender is over a limit. */
+  add(observation: Observation): void {
+    const source = this.#sourceOf(observation.address);
+    if (this.#pending.length >= pendingMax || !this.#isWithinLimits(observation, source)) return;
+    const at = Date.now();
+    const discovery = this.#discoveries.get(source);
+    const begins = observation.name !== 'call' && observation.name !== 'sign-in' && observation.isKnown;
+    if (discovery !== undefined && begins) {
+      this.#discoveries.delete(source);
+      const documents = [...discovery.paths].join(', ');
+      this.#pending.push({
+        ...observation,
+        name: 'discovery',
+        outcome: 'ok',
+        error: undefined,
+        explanation: `Read ${documents}.`,
+        requestId: discovery.requestId,
+        at: discovery.at,
+        source,
+      });
+    }
+    this.#pending.push({ ...observation, at, source });
+    this.#timer ??= setTimeout(() => this.#flush(), flushMs);
+  }
+
+  /** Remembers that an address read a metadata document. It becomes a step once an app of that address continues. */
+  discovered(address: string, path: string, requestId: string): void {
+    const source = this.#sourceOf(address);
+    const known = this.#discoveries.get(source) ?? { paths: new Set<string>(), at: Date.now(), requestId };
+    if (known.paths.size < documentsMax) known.paths.add(path);
+    this.#discoveries.set(source, known);
+  }
+
+  /** Whether a call with this token may be the first of its grant, or the first with this error. Later ones are not reported. */
+  isFirstCall(grantId: string, issuedAt: number, error = ''): boolean {
+    if (issuedAt + firstCallSeconds < Date.now() / 1_000) return false;
+    const key = `${grantId} ${error}`;
+    if (this.#reported.has(key)) return false;
+    this.#reported.set(key, true);
+    return true;
+  }
+
+  /** Writes pending steps. */
+  async stop(): Promise<void> {
+    clearInterval(this.#pruning);
+    clearTimeout(this.#timer);
+    this.#flush();
+    await this.#flushing;
+  }
+
+  #flush(): void {
+    this.#timer = undefined;
+    const steps = this.#pending;
+    this.#pending = [];
+    if (steps.length === 0) return;
+    // One write at a time: the next one must see the connections that this one creates.
+    this.#flushing = this.#flushing.then(() => this.#write(steps));
+  }
+
+  /** A step that the database refuses must not cost the steps of others. */
+  async #write(steps: readonly PendingStep[]): Promise<void> {
+    const { db, onError } = this.#options;
+    try {
+      await writeSteps(db, steps);
+    } catch (error) {
+      if (steps.length === 1 || !isDataError(error)) return onError(error, steps.length);
+      for (const step of steps) await this.#write([step]);
+    }
+  }
+
+  #prune(): void {
+    pruneConnections(this.#options.db).catch((error: unknown) => this.#options.onError(error, 0));
+  }
+
+  #isWithinLimits({ outcome, isKnown, clientId }: Observation, source: string): boolean {
+    if (outcome === 'refused' && !this.#take(`address ${source}`, refusedPerAddress)) return false;
+    // Registered apps only: anyone can send the id of an unregistered one, and its address is limited.
+    return !isKnown || this.#take(`client ${outcome} ${clientId}`, stepsPerClient);
+  }
+
+  #take(name: string, { burst, perMinute }: { burst: number; perMinute: number }): boolean {
+    const now = performance.now();
+    const bucket = this.#buckets.get(name) ?? new TokenBucket(perMinute / 60, burst, now);
+    this.#buckets.set(name, bucket);
+    if (bucket.nextAt(now) !== null) return false;
+    bucket.take();
+    return true;
+  }
+
+  #sourceOf(address: string): string {
+    const { near } = networksOf(address);
+    return createHmac('sha256', this.#options.key).update(near).digest('base64url').slice(0, sourceLength);
+  }
+}
+
+/** Whether PostgreSQL refuses a value (SQLSTATE class 22). */
+function isDataError(error: unknown): boolean {
+  return String((error as { code?: unknown }).code).startsWith('22');
+}

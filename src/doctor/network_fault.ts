@@ -1,0 +1,23 @@
+/** Explains why a request got no response, in words. */
+
+const faults: Readonly<Record<string, string>> = {
+  ENOTFOUND: 'the host name does not exist',
+  EAI_AGAIN: 'the DNS does not respond',
+  ECONNREFUSED: 'nothing listens at this address',
+  ECONNRESET: 'the connection was reset',
+  ETIMEDOUT: 'the connection timed out',
+  CERT_HAS_EXPIRED: 'the certificate has expired',
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'the certificate is self-signed',
+  SELF_SIGNED_CERT_IN_CHAIN: 'the certificate is of an authority that this machine does not know',
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'the server does not send its intermediate certificate',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'the certificate is for another name',
+  EPROTO: 'the port speaks no TLS, or another version',
+};
+
+/** @param error what `fetch` threw */
+export function networkFault(error: unknown): string {
+  const { cause, name, message } = error as Error;
+  const code = String((cause as NodeJS.ErrnoException | undefined)?.code ?? '');
+  if (name === 'TimeoutError') return 'no response in time';
+  return faults[code] ?? (code === '' ? message : code);
+}

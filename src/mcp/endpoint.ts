@@ -1,0 +1,124 @@
+/**
+ * `POST /mcp`: the Streamable HTTP transport of the Model Context Protocol. Each request is complete in itself: it is
+ * authorized before its body is read, and nothing is remembered for the next.
+ *
+ *   origin → access token → body → message → version → method → result
+ */
+
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { showRateLimit } from '../grants/limited_guard.ts';
+import type { Principal } from '../grants/principal.ts';
+import { Problem } from '../http/problem.ts';
+import type { StreamSlots } from '../http/stream_slots.ts';
+import { mcpPath } from '../oauth/protected_resource.ts';
+import { errorResponse, type RequestId, RpcError, type RpcRequest, readMessage } from './json_rpc.ts';
+import { listen } from './listen.ts';
+import { completeResult, type McpOptions, runMethod } from './methods.ts';
+import { originCheck, sendPreflight } from './origin.ts';
+import { type Era, readEra } from './protocol.ts';
+import { responseText } from './tools/tool_call.ts';
+
+export interface EndpointOptions extends McpOptions {
+  baseUrl: string;
+  /** Origins besides the server's own. */
+  allowedOrigins: readonly string[];
+  /** Of open streams. */
+  slots: StreamSlots;
+}
+
+export function registerMcp(app: FastifyInstance, options: EndpointOptions): void {
+  const checkOrigin = originCheck(options.baseUrl, options.allowedOrigins);
+  void app.register(async (scope) => {
+    showRateLimit(scope);
+    scope.removeAllContentTypeParsers();
+    // Parsed in the handler, whose errors have the form of the protocol.
+    scope.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) =>
+      done(null, body),
+    );
+    scope.addHook('onRequest', async (request, reply) => {
+      reply.header('cache-control', 'no-store');
+      checkOrigin(request, reply);
+      if (request.method === 'POST') await options.guard(request);
+    });
+    scope.post(mcpPath, async (request, reply) => serve(options, request, reply));
+    scope.options(mcpPath, (_request, reply) => sendPreflight(reply));
+    scope.route({
+      method: ['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE'],
+      url: mcpPath,
+      // Before the body is read.
+      onRequest: async () => {
+        throw new Problem(405, 'This resource supports POST.', { headers: { allow: 'POST' } });
+      },
+      handler: () => {},
+    });
+  });
+}
+
+async function serve(
+  options: EndpointOptions,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  let id: RequestId | undefined;
+  try {
+    const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0));
+    id = message.id;
+    const era = readEra(message, request.headers);
+    if (id === undefined) return reply.code(202).send();
+    // Check again, because the grant may have been withdrawn while the body arrived.
+    const principal = await options.guard(request);
+    if (era === 'stateless' && message.method === 'subscriptions/listen') {
+      return await openStream(options, request, reply, message, principal);
+    }
+    if (message.method === 'events/stream') {
+      const call = { message, principal, request, guard: options.guard };
+      // Results of older versions have nothing that each result has.
+      const complete = (result: Record<string, unknown>) =>
+        era === 'stateless' ? completeResult(options, result) : result;
+      await options.events.stream(call, reply, complete);
+      return reply;
+    }
+    const result = await run(options, request, reply, { message, era, principal });
+    return send(reply, 200, responseText({ jsonrpc: '2.0', id, result }));
+  } catch (error) {
+    if (!(error instanceof RpcError)) throw error;
+    return send(reply, error.status, JSON.stringify(errorResponse(error, id ?? error.id)));
+  }
+}
+
+async function run(
+  options: EndpointOptions,
+  request: FastifyRequest,
+  { raw }: FastifyReply,
+  call: { message: RpcRequest; era: Era; principal: Principal },
+): Promise<Record<string, unknown>> {
+  const closed = new AbortController();
+  const abort = () => closed.abort();
+  raw.once('close', abort);
+  try {
+    return await runMethod(options, { ...call, request, signal: closed.signal });
+  } finally {
+    raw.off('close', abort);
+  }
+}
+
+async function openStream(
+  options: EndpointOptions,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  message: RpcRequest,
+  principal: Principal,
+): Promise<FastifyReply> {
+  await listen(reply, {
+    message,
+    principal,
+    slots: options.slots,
+    checkToken: () => options.guard(request),
+    complete: (result) => completeResult(options, result),
+  });
+  return reply;
+}
+
+function send(reply: FastifyReply, status: number, text: string): FastifyReply {
+  return reply.code(status).type('application/json').send(text);
+}

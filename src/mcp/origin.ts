@@ -1,0 +1,52 @@
+/**
+ * Protection from DNS rebinding: a web page whose host name resolves to this machine must not use the endpoint. Programs other
+ * than browsers send no `Origin`. A page of another origin also cannot read a response without the CORS headers.
+ */
+
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { isLoopbackHost } from '../config/config.ts';
+import { Problem } from '../http/problem.ts';
+
+/** Request headers that pages of allowed origins may send. */
+const acceptedHeaders =
+  'Accept, Authorization, Content-Type, DPoP, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id';
+/** Response headers that they may read. */
+const exposedHeaders =
+  'DPoP-Nonce, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Request-Id, Retry-After, WWW-Authenticate';
+
+/** @returns a function that throws Problem 403 for a request of a foreign page, and adds the CORS headers for others */
+export function originCheck(baseUrl: string, allowedOrigins: readonly string[]) {
+  const { origin: own, hostname } = new URL(baseUrl);
+  const allowed = new Set([own, ...allowedOrigins]);
+  const isLocal = isLoopbackHost(hostname);
+  return ({ headers }: FastifyRequest, reply: FastifyReply): void => {
+    reply.header('vary', 'Origin, Authorization');
+    const { origin, host = '' } = headers;
+    if (origin !== undefined && !allowed.has(origin)) throw refused('Pages of this origin');
+    // Behind a proxy the host can be any name, so it is checked on loopback only.
+    if (isLocal && !isLoopbackHost(URL.parse(`http://${host}`)?.hostname ?? ''))
+      throw refused('Requests for this host');
+    if (origin === undefined) return;
+    reply.headers({
+      'access-control-allow-origin': origin,
+      'access-control-expose-headers': exposedHeaders,
+    });
+  };
+}
+
+function refused(what: string): Problem {
+  return new Problem(403, `${what} may not use this endpoint.`, { code: 'origin-not-allowed' });
+}
+
+/** Responds to a CORS preflight request. */
+export function sendPreflight(reply: FastifyReply): FastifyReply {
+  return reply
+    .code(204)
+    .headers({
+      allow: 'POST',
+      'access-control-allow-methods': 'POST',
+      'access-control-allow-headers': acceptedHeaders,
+      'access-control-max-age': '7200',
+    })
+    .send();
+}

@@ -1,0 +1,125 @@
+/**
+ * `tools/call`: validates the arguments, runs the tool, and turns what it returns or throws into a result. What the model can do
+ * something about is a result with `isError`, because clients do not show errors of the protocol to the model.
+ */
+
+import { type BodySchema, compileBodySchema } from '../../http/body_schema.ts';
+import { toProblem } from '../../http/errors.ts';
+import type { Problem, ValidationError } from '../../http/problem.ts';
+import { JsonText, type Tool, type ToolCall, ToolError } from './tool.ts';
+
+/** How long a tool may take. */
+const runMsMax = 60_000;
+/** Characters of a result as JSON. */
+const resultCharactersMax = 4_194_304;
+/** Characters of an error. */
+const errorCharactersMax = 4_000;
+
+/** The member of a result that holds the JSON of its `structuredContent`. JSON.stringify leaves it out. */
+const structuredJson = Symbol('structuredContent');
+
+export interface ToolResult {
+  content: readonly [{ type: 'text'; text: string }];
+  /** `structuredContent` as JSON, which `responseText` writes. */
+  [structuredJson]?: string;
+  isError?: true;
+}
+
+const checks = new WeakMap<Tool, BodySchema>();
+
+function checkOf(tool: Tool): BodySchema {
+  const { inputSchema, fillsDefaults = false } = tool;
+  const check = checks.get(tool) ?? compileBodySchema(inputSchema, { useDefaults: fillsDefaults });
+  checks.set(tool, check);
+  return check;
+}
+
+/** @param logFailure called with errors that nobody expected; the model gets no details of them */
+export async function callTool(
+  tool: Tool,
+  call: ToolCall,
+  logFailure: (error: unknown) => void,
+): Promise<ToolResult> {
+  // The message is this request's own, so filling in defaults changes nothing else.
+  const errors = checkOf(tool)(call.arguments);
+  if (errors.length > 0) return failure(describeErrors(errors));
+  try {
+    const value = await runInTime(tool, call);
+    const text = value instanceof JsonText ? value.text : JSON.stringify(value);
+    if (text.length > resultCharactersMax) return failure('The result is too large. Ask for less at once.');
+    return { content: [{ type: 'text', text }], [structuredJson]: text };
+  } catch (error) {
+    if (error instanceof ToolError) {
+      if (error.cause !== undefined) logFailure(error);
+      return failure(error.message);
+    }
+    const problem = toProblem(error);
+    if (problem.status >= 500) logFailure(error);
+    return failure(describeProblem(problem));
+  }
+}
+
+/** A handler that ignores its signal is left alone when the time is over. */
+async function runInTime(tool: Tool, call: ToolCall): ReturnType<Tool['run']> {
+  const timeout = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => {
+      const isLate = new ToolError(`The tool did not finish within ${runMsMax / 1_000} seconds.`);
+      timeout.abort(isLate);
+      reject(isLate);
+    }, runMsMax);
+  });
+  try {
+    const { arguments: given, principal } = call;
+    let signal: AbortSignal | undefined;
+    const timed: ToolCall = {
+      arguments: given,
+      principal,
+      // Most tools never look at it.
+      get signal() {
+        signal ??= AbortSignal.any([call.signal, timeout.signal]);
+        return signal;
+      },
+    };
+    return await Promise.race([tool.run(timed), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Writes the response to a request, whose result may be one of a tool. */
+export function responseText(response: { jsonrpc: '2.0'; id: string | number; result: object }): string {
+  const text = JSON.stringify(response);
+  const structured = (response.result as { [structuredJson]?: string })[structuredJson];
+  // The result is the last member, and not empty.
+  return structured === undefined ? text : `${text.slice(0, -2)},"structuredContent":${structured}}}`;
+}
+
+function failure(text: string): ToolResult {
+  return { content: [{ type: 'text', text: text.slice(0, errorCharactersMax) }], isError: true };
+}
+
+function describeProblem({ message, errors, status, headers }: Problem): string {
+  if (errors !== undefined && errors.length > 0) return describeErrors(errors);
+  const seconds = headers['retry-after'];
+  if (status >= 500 && seconds === undefined)
+    return 'The server failed. The call may have had no effect; try again later.';
+  return seconds === undefined ? message : `${message} Try again in ${seconds} seconds.`;
+}
+
+/** One clause for each invalid argument. */
+function describeErrors(errors: readonly ValidationError[]): string {
+  const clauses = errors.map(({ pointer, message }) => `${nameOf(pointer)} ${message}`);
+  return `The arguments are not valid: ${clauses.join('; ')}.`;
+}
+
+/** `/place/city` becomes `place.city`. */
+function nameOf(pointer: string): string {
+  if (pointer === '') return 'the object';
+  return pointer
+    .slice(1)
+    .split('/')
+    .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~').slice(0, 100))
+    .join('.');
+}

@@ -1,0 +1,175 @@
+/**
+ * Explains a rejected protocol request in sentences: what was sent, what was expected, and how to mend it. The log and the connection
+ * traces (src/connections) use the same explanation. It contains no secrets.
+ */
+
+import type { KoaContextWithOIDC } from 'oidc-provider';
+import { redact, unknownClientId, withoutQuery } from '../connections/redaction.ts';
+
+export interface ProviderError extends Error {
+  error?: string;
+  error_description?: string;
+  error_detail?: string;
+}
+
+export interface Refusal {
+  /** Error code of the protocol. */
+  error: string;
+  explanation: string;
+}
+
+/** What explanations name. */
+interface Facts {
+  params: Readonly<Record<string, unknown>>;
+  /** Redirect URIs of the app; empty if it is not registered. */
+  redirectUris: readonly string[];
+  authMethod: string | undefined;
+  baseUrl: string;
+}
+
+type Explain = (facts: Facts) => string;
+/** A pattern of the reason, and what to say about it. */
+type Row = readonly [reason: RegExp, explain: Explain];
+
+const redirectUrisShownMax = 3;
+
+const rows: readonly Row[] = [
+  [
+    /redirect_uri.*(?:match|registered|allowed)|redirect_uris? must/,
+    ({ params, redirectUris }) => {
+      const sent = typeof params.redirect_uri === 'string' ? withoutQuery(params.redirect_uri) : 'none';
+      const known = redirectUris.slice(0, redirectUrisShownMax).map(withoutQuery).join(', ');
+      return `The app sent redirect_uri ${sent}. Expected exactly one that is registered${known === '' ? '' : ` (${known})`}. Correct the app, or register this redirect URI.`;
+    },
+  ],
+  [
+    /policy requires PKCE|code_challenge must be|code_challenge_method|not supported value of code_challenge/,
+    () =>
+      'Expected code_challenge and code_challenge_method=S256 (RFC 7636). Let the OAuth library of the app use PKCE.',
+  ],
+  [
+    /PKCE verification failed|code_verifier/,
+    () =>
+      'Expected the code_verifier whose SHA-256 was sent as code_challenge. Keep the verifier from the authorization request until the token request; a second tab or a restart of the app often overwrites it.',
+  ],
+  [
+    /authorization code redirect_uri mismatch/,
+    () => 'Expected the redirect_uri of the authorization request. Send the same one in both requests.',
+  ],
+  [
+    /code is expired|code not found|code already|already (?:used|consumed)|authorization code/,
+    () =>
+      'Expected an authorization code of this app that is younger than 60 seconds and was not used before. Exchange each code once and at once, and do not repeat the request.',
+  ],
+  [
+    /refresh token/,
+    () =>
+      'Expected the latest refresh token of a grant that was not withdrawn. Store the new refresh token of each response, and let the user connect again.',
+  ],
+  [
+    /client mismatch|client_id mismatch/,
+    () => 'The code or token was issued to another app. Use it with the client_id that asked for it.',
+  ],
+  [
+    /client_id metadata document|metadata document|JSON metadata/,
+    ({ params }) =>
+      `Expected that ${unknownClientId(params.client_id) ?? 'the client_id'} responds 200 within a few seconds with valid JSON metadata over public https, without a redirect. Open it from another network.`,
+  ],
+  [
+    /invalid secret|client_secret/,
+    () =>
+      'Expected the current client secret. Check that the app has the secret of this server and of this client_id, without added spaces or quotes.',
+  ],
+  [
+    /authentication mechanism|client authentication|authorization header/i,
+    ({ authMethod }) =>
+      `Expected ${authMethod === undefined ? 'the registered client authentication' : `client authentication by ${authMethod}`}. If the app sends it, check that no proxy removes the Authorization header.`,
+  ],
+  [
+    /iat is not recent|clock|expired|not yet valid|"(?:iat|exp|nbf)"|timestamp/i,
+    () =>
+      'A time in the request differs too much from the time of this server. Synchronize the clock of the app’s machine (NTP).',
+  ],
+  [
+    /htu mismatch/,
+    ({ baseUrl }) =>
+      `Expected a DPoP proof whose htu is the URL below ${baseUrl}. Use the URLs of the metadata document; if they differ, the base URL of this server is wrong.`,
+  ],
+  [
+    /DPoP|jkt|proof/,
+    () =>
+      'Expected a new DPoP proof for this request, signed with the key of the grant (RFC 9449). If the app sends one, check that no proxy removes the DPoP header.',
+  ],
+  [
+    /certificate|x5t/,
+    () => 'Expected the client certificate of the app. Check that the proxy asks for it and forwards it.',
+  ],
+  [
+    /audience|\(aud\)/,
+    ({ baseUrl }) => `Expected the audience ${baseUrl}. Use the issuer of the metadata document.`,
+  ],
+  [
+    /resource/,
+    ({ params, baseUrl }) => {
+      const sent = typeof params.resource === 'string' ? withoutQuery(params.resource) : 'none';
+      return `The app sent resource ${sent}. Expected one resource of this server, such as ${baseUrl}, the same in the authorization and the token request (RFC 8707). Take it from the protected resource metadata.`;
+    },
+  ],
+  [
+    /scope/,
+    () =>
+      'Expected only scopes that this app may ask for. Compare scopes_supported of the metadata with the scopes of the app.',
+  ],
+  [
+    /grant type/,
+    () => 'Expected a grant type of this app. Add it to the app’s grant_types, or use another one.',
+  ],
+];
+
+const byCode: Readonly<Record<string, Explain>> = {
+  access_denied: () => 'The user did not allow the access. Nothing is wrong with the app; it can ask again.',
+  invalid_client: ({ params }) => {
+    const sent = unknownClientId(params.client_id);
+    return `The app sent client_id ${sent ?? 'in a form that is not shown'}. Expected the client_id of an app that is registered here, with its credentials. Register the app, or correct its client_id.`;
+  },
+  login_required: () =>
+    'The app sent prompt=none, but the user is not signed in. Repeat the request without prompt=none.',
+  consent_required: () =>
+    'The app sent prompt=none, but the user has not allowed this access. Repeat the request without prompt=none.',
+  interaction_required: () =>
+    'The app sent prompt=none, but the user must act. Repeat the request without prompt=none.',
+  invalid_grant: () =>
+    'Expected a code or refresh token of this app that is not used up, expired or withdrawn. Let the user connect again.',
+  invalid_redirect_uri: rows[0]?.[1] as Explain,
+  unsupported_grant_type: () =>
+    'Expected one of grant_types_supported of the metadata document. Use another grant type.',
+  unsupported_response_type: () => 'Expected response_type=code.',
+};
+
+const fallback: Explain = () => 'Compare the request with the documentation at /docs.';
+
+/** Explains an error of oidc-provider. */
+export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): Refusal {
+  const code = error.error ?? error.name;
+  const params = paramsOf(ctx);
+  const client = ctx.oidc?.client;
+  const facts = {
+    params,
+    redirectUris: client?.redirectUris ?? [],
+    authMethod: client?.tokenEndpointAuthMethod,
+    baseUrl: ctx.oidc?.issuer ?? ctx.origin,
+  };
+  const reasons = [error.error_description, error.error_detail, (error.cause as Error | undefined)?.message];
+  const known = [...new Set(reasons.filter((reason) => typeof reason === 'string' && reason !== ''))];
+  const reason = known.join(': ');
+  const explain = rows.find(([pattern]) => pattern.test(reason))?.[1] ?? byCode[code] ?? fallback;
+  // A leading parameter name keeps its spelling.
+  const start = /^[a-z]+_/.test(reason) ? reason : `${reason.charAt(0).toUpperCase()}${reason.slice(1)}`;
+  const first = reason === '' ? '' : `${start}. `;
+  return { error: code, explanation: redact(first + explain(facts), params) };
+}
+
+/** The parameters that were sent, whether or not they were parsed completely. */
+export function paramsOf(ctx: KoaContextWithOIDC): Readonly<Record<string, unknown>> {
+  return { ...ctx.query, ...ctx.oidc?.body, ...ctx.oidc?.params };
+}

@@ -1,0 +1,60 @@
+/** The part of the account page about apps that could not finish connecting. */
+
+import { sql } from 'kysely';
+import { readConnections } from '../connections/connection_store.ts';
+import type { Step } from '../connections/step.ts';
+import type { Database } from '../database/database.ts';
+import { type Html, html } from '../http/html.ts';
+
+/** Maximum number of shown attempts. */
+const shownMax = 5;
+/** Connections that are read to find them. */
+const readMax = 50;
+
+/** What a failed step means to a user. */
+const meanings: Readonly<Record<string, string>> = {
+  'client-document': 'the app’s description could not be read. Only its developer can mend this.',
+  authorize: 'the app’s request was not valid. Only its developer can mend this.',
+  'sign-in': 'you were not signed in. Open the app and try again.',
+  consent: 'you did not allow the access. If you want to, open the app and connect it again.',
+  token:
+    'you did your part, but the app could not complete the connection. Open the app and connect it again; if this happens again, contact its developer.',
+  call: 'the app could not read your data. Disconnect it, and connect it again.',
+};
+
+/** @returns the section, or false if nothing failed lately */
+export async function failedConnections(db: Database, accountId: string): Promise<Html | false> {
+  const found = await readConnections(db, { accountId }, readMax);
+  const seen = new Set<string>();
+  // The latest attempt with an app counts: what worked afterwards needs no explanation.
+  const failed = found.filter(({ clientId, outcome }) => {
+    if (clientId === null || seen.has(clientId)) return false;
+    seen.add(clientId);
+    return outcome === 'refused';
+  });
+  const names = await readAppNames(
+    db,
+    failed.map(({ clientId }) => clientId ?? ''),
+  );
+  const items = failed.flatMap(({ clientId, startedAt, steps }) => {
+    const name = names.get(clientId ?? '');
+    const last = steps.findLast(({ outcome }) => outcome === 'refused');
+    return name === undefined || last === undefined ? [] : [item(name, startedAt, last)];
+  });
+  if (items.length === 0) return false;
+  return html`<h2>Not connected</h2>
+<ul class="apps">${items.slice(0, shownMax)}</ul>`;
+}
+
+function item(name: string, startedAt: Date, { name: step, request }: Step): Html {
+  const day = startedAt.toISOString().slice(0, 10);
+  return html`<li><p class="small"><strong>${name}</strong> could not finish connecting on <time datetime="${startedAt.toISOString()}">${day}</time>: ${meanings[step] ?? 'something went wrong. Try again.'}</p>
+${request !== null && html`<p class="soft small">Request <code>${request}</code></p>`}</li>`;
+}
+
+/** Names of registered apps only. Anyone can send the id of another one. */
+async function readAppNames(db: Database, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const { rows } = await sql<{ id: string; name: string }>`
+    select id, name from clients where id = any(${[...ids]}::text[])`.execute(db);
+  return new Map(rows.map(({ id, name }) => [id, name]));
+}

@@ -1,0 +1,46 @@
+/** The first delivery of a grant's subscriptions, which is the last step of a connection (src/connections). */
+
+import { sql } from 'kysely';
+import type { Step } from '../../connections/step.ts';
+import { uuidArray } from '../../database/arrays.ts';
+import type { Database } from '../../database/database.ts';
+
+interface Row {
+  grantId: string;
+  at: Date;
+  status: number | null;
+  error: string | null;
+}
+
+/** @returns the first attempt of a delivery in the log, by grant */
+export async function readFirstDeliveries(
+  db: Database,
+  grantIds: readonly string[],
+): Promise<ReadonlyMap<string, Step>> {
+  if (grantIds.length === 0) return new Map();
+  const { rows } = await sql<Row>`
+    select distinct on (s.grant_id) s.grant_id as "grantId", a.started_at as at, a.status, a.error
+    from subscriptions s
+    cross join lateral (
+      select started_at, status, error from attempts
+      where attempts.lane = s.lane and sequence in (
+        select sequence from attempts where attempts.lane = s.lane order by sequence limit 1)
+      order by started_at limit 1) a
+    where s.grant_id = any(${uuidArray([...grantIds])}::uuid[])
+    order by s.grant_id, a.started_at`.execute(db);
+  return new Map(rows.map((row) => [row.grantId, stepOf(row)]));
+}
+
+function stepOf({ at, status, error }: Row): Step {
+  const isDelivered = status !== null && status >= 200 && status < 300;
+  const outcome = status === null ? `failed (${error ?? 'no response'})` : `got the status ${status}`;
+  const remedy = ' Expected 2xx. Read the delivery log of the subscription.';
+  return {
+    name: 'delivery',
+    at: at.toISOString(),
+    outcome: isDelivered ? 'ok' : 'refused',
+    error: isDelivered ? null : 'delivery-failed',
+    explanation: `The first POST to the subscription’s URL ${outcome}.${isDelivered ? '' : remedy}`,
+    request: null,
+  };
+}

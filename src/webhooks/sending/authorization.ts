@@ -1,0 +1,184 @@
+/**
+ * Authenticates requests to subscribers (subscriptions/subscriber_auth.ts). Access tokens are kept in memory until they expire, each for one
+ * subscription: no subscription can use a token of another one. At most one request for a token of a subscription is in progress.
+ */
+
+import { LRUCache } from 'lru-cache';
+import type { GuardedFetch } from '../../egress/fetch.ts';
+import type { ClientCredentials, SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
+
+/** What a request carries to authenticate. */
+export interface Authorization {
+  /** Header lines, each with its CRLF. */
+  lines: string;
+  /** Whether the connection presents the client certificate. */
+  isMutual: boolean;
+  /** The access token; null for other types. */
+  token: string | null;
+}
+
+/** The request cannot authenticate. The message is for the subscriber's developer. */
+export class AuthError extends Error {
+  override readonly name = 'AuthError';
+}
+
+/** Maximum number of tokens in memory, and maximum characters of one. */
+const heldMax = 5_000;
+const tokenCharactersMax = 4_096;
+/**
+ * Seconds that a token is used if the response does not say how long it is valid; the least, so that a short validity does not double
+ * the requests; the most; and how long before its end it is replaced.
+ */
+const validSecondsDefault = 300;
+const validSecondsMin = 60;
+const validSecondsMax = 86_400;
+const marginSeconds = 30;
+/** Milliseconds after a failed or repeated request for a token in which no other is sent. */
+const quietMs = 10_000;
+
+interface Held {
+  /** Null after a failure, or once the subscriber refused it. */
+  authorization: Authorization | null;
+  /** Milliseconds on the monotonic clock. */
+  until: number;
+  requested: Promise<Authorization> | null;
+  /** When the last request for a token began. */
+  requestedAt: number;
+  /** Why the last request failed; null if it did not. */
+  failure: AuthError | null;
+}
+
+const none: Authorization = { lines: '', isMutual: false, token: null };
+const certificate: Authorization = { lines: '', isMutual: true, token: null };
+
+export class Authorizer {
+  readonly #fetch: GuardedFetch;
+  readonly #hasCertificate: boolean;
+  readonly #held = new LRUCache<string, Held>({ max: heldMax });
+
+  /** @param hasCertificate whether connections can present a client certificate */
+  constructor(fetch: GuardedFetch, hasCertificate: boolean) {
+    this.#fetch = fetch;
+    this.#hasCertificate = hasCertificate;
+  }
+
+  /**
+   * @param subscription its id
+   * @returns at once if no token is needed or one is held
+   * @throws AuthError, possibly by the promise
+   */
+  authorize(subscription: string, auth: SubscriberAuth | null): Authorization | Promise<Authorization> {
+    if (auth === null) return none;
+    switch (auth.type) {
+      case 'basic':
+        return fixed(
+          'authorization',
+          `Basic ${Buffer.from(`${auth.username}:${auth.password}`).toString('base64')}`,
+        );
+      case 'header':
+        return fixed(auth.name, auth.value);
+      case 'mtls':
+        if (!this.#hasCertificate) throw new AuthError('the deployment has no client certificate');
+        return certificate;
+      case 'oauth2':
+        return this.#tokenOf(subscription, auth);
+    }
+  }
+
+  /**
+   * The subscriber responded with 401 to a token.
+   * @returns whether another token can be requested now
+   */
+  refuse(subscription: string, auth: SubscriberAuth | null, token: string): boolean {
+    if (auth?.type !== 'oauth2') return false;
+    const held = this.#held.get(keyOf(subscription, auth));
+    // Another attempt has replaced it, or is about to.
+    if (held === undefined || held.authorization?.token !== token) return true;
+    if (performance.now() - held.requestedAt < quietMs) return false;
+    held.authorization = null;
+    return true;
+  }
+
+  #tokenOf(subscription: string, auth: ClientCredentials): Authorization | Promise<Authorization> {
+    const key = keyOf(subscription, auth);
+    const now = performance.now();
+    let held = this.#held.get(key);
+    if (held === undefined) {
+      held = { authorization: null, until: 0, requested: null, requestedAt: -quietMs, failure: null };
+      this.#held.set(key, held);
+    }
+    if (held.authorization !== null && now < held.until) return held.authorization;
+    if (held.requested !== null) return held.requested;
+    if (held.failure !== null && now - held.requestedAt < quietMs) throw held.failure;
+    held.requestedAt = now;
+    held.requested = this.#request(auth, held);
+    return held.requested;
+  }
+
+  async #request(auth: ClientCredentials, held: Held): Promise<Authorization> {
+    try {
+      const { token, seconds } = await requestToken(this.#fetch, auth);
+      held.failure = null;
+      held.authorization = { lines: `authorization: Bearer ${token}\r\n`, isMutual: false, token };
+      held.until = performance.now() + seconds * 1_000;
+      return held.authorization;
+    } catch (error) {
+      held.authorization = null;
+      held.failure = error instanceof AuthError ? error : new AuthError('the token URL could not be reached');
+      throw held.failure;
+    } finally {
+      held.requested = null;
+    }
+  }
+}
+
+function fixed(name: string, value: string): Authorization {
+  return { lines: `${name}: ${value}\r\n`, isMutual: false, token: null };
+}
+
+function keyOf(
+  subscription: string,
+  { token_url: url, client_id: id, client_secret: secret, scope }: ClientCredentials,
+) {
+  return JSON.stringify([subscription, url, id, secret, scope]);
+}
+
+/** The client credentials grant (RFC 6749 section 4.4), with the password of the client as in section 2.3.1. @throws AuthError */
+async function requestToken(
+  fetch: GuardedFetch,
+  { token_url: url, client_id: id, client_secret: secret, scope }: ClientCredentials,
+): Promise<{ token: string; seconds: number }> {
+  const encoded = (text: string) => new URLSearchParams([['', text]]).toString().slice(1);
+  const password = Buffer.from(`${encoded(id)}:${encoded(secret)}`).toString('base64');
+  const body = new URLSearchParams({
+    grant_type: 'client_credentials',
+    ...(scope === undefined ? {} : { scope }),
+  });
+  const response = await fetch(url, {
+    method: 'POST',
+    headers: {
+      authorization: `Basic ${password}`,
+      'content-type': 'application/x-www-form-urlencoded',
+      accept: 'application/json',
+    },
+    body: body.toString(),
+  });
+  const answer = (await response.json().catch(() => null)) as Record<string, unknown> | null;
+  if (response.status !== 200) {
+    const code =
+      typeof answer?.error === 'string' && /^[\x21-\x7e]{1,64}$/.test(answer.error)
+        ? `, ${answer.error}`
+        : '';
+    throw new AuthError(`the token URL responded with ${response.status}${code}`);
+  }
+  const { access_token: token, token_type: type, expires_in: expires } = answer ?? {};
+  // RFC 6750 section 2.1: b64token.
+  if (typeof token !== 'string' || token.length > tokenCharactersMax || !/^[\w.~+/-]+=*$/.test(token))
+    throw new AuthError('the response of the token URL has no usable access token');
+  if (typeof type !== 'string' || type.toLowerCase() !== 'bearer')
+    throw new AuthError('the response of the token URL has no token of the type Bearer');
+  const given = Number(expires);
+  const seconds =
+    expires !== undefined && Number.isFinite(given) ? given - marginSeconds : validSecondsDefault;
+  return { token, seconds: Math.min(Math.max(seconds, validSecondsMin), validSecondsMax) };
+}

@@ -1,0 +1,233 @@
+/**
+ * The handshake: before a URL is stored, its server must echo a challenge, so that nobody sends deliveries to a server that does not want
+ * them. The challenge is a signed request like a delivery, with a random value that is used once.
+ *
+ *   POST {"type":"verification","challenge":"…"}  →  2xx {"challenge":"…"} within 10 seconds
+ */
+
+import { randomBytes, timingSafeEqual } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import { newId } from '../../crypto/ids.ts';
+import { createGuardedFetch } from '../../egress/fetch.ts';
+import { TokenBucket } from '../../shared/token_bucket.ts';
+import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
+import type { SignatureShape } from '../subscriptions/signature.ts';
+import type { SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
+import { controlId, signedAgentLines } from './agent_message.ts';
+import { AuthError, type Authorization, Authorizer } from './authorization.ts';
+import { buildChallenge, type DeploymentSigners } from './delivery_request.ts';
+import type { ExchangeResult } from './exchange.ts';
+import { createSigningKeys } from './secret_keys.ts';
+import { Sender, type SenderOptions } from './sender.ts';
+
+/** The kind that the request names. */
+const verificationKind = 'verification';
+/** Milliseconds for the whole exchange. */
+const handshakeMs = 10_000;
+/** Handshakes of one owner: at most this many at once, and this many a minute. */
+const burstMax = 10;
+const perMinute = 10;
+/** Failed handshakes that one app asked of one host: at most this many at once, and this many a minute. */
+const failuresMax = 120;
+/** Maximum number of owners, and of hosts of an app, whose rate is remembered. */
+const ownersMax = 10_000;
+/** Handshakes in progress on this node, those of one app with all its users, and those of one account with all its apps. */
+const inProgressMax = 100;
+const inProgressOfAppMax = 20;
+const inProgressOfAccountMax = 10;
+/**
+ * Milliseconds in which a URL that has echoed needs no other handshake with the same owner: usually, and for agents, which subscribe one
+ * URL to many kinds. Maximum number of such URLs.
+ */
+const rememberedMs = { usual: 600_000, agent: 86_400_000 };
+const rememberedMax = 10_000;
+
+export interface HandshakeTarget {
+  url: string;
+  signature: SignatureShape;
+  secret: string;
+  /** Lines of static headers, each with its CRLF. */
+  headerLines: string;
+  auth: SubscriberAuth | null;
+  /** The id of an agent's subscription, as the agent knows it: the challenge is a message of MCP Events (agent_message.ts). */
+  agentKey?: string;
+}
+
+/** Who asks for a handshake. */
+export interface HandshakeOwner {
+  /** Whose rate is used, and for whom a success is remembered. */
+  key: string;
+  /** The app, or the account if there is none. Its users together get a share of the node. */
+  app: string;
+  /** The account, or the app that acts for itself. Its apps together get a smaller share. */
+  account: string;
+}
+
+/** Null if the server echoed the challenge; otherwise why not, for the developer, or that the owner's rate is used up. */
+export type HandshakeOutcome = null | { reason: string } | { retryAfterSeconds: number };
+
+export interface HandshakesOptions extends SenderOptions {
+  /** Whether every URL needs a handshake. */
+  isRequired: boolean;
+  headerNames: HeaderNames;
+  signers: DeploymentSigners;
+}
+
+export class Handshakes {
+  readonly #options: HandshakesOptions;
+  readonly #tokens: ReturnType<typeof createGuardedFetch>;
+  /** Made for the first handshake. */
+  #sender: Sender | undefined;
+  readonly #rates = new LRUCache<string, TokenBucket>({ max: ownersMax });
+  readonly #failures = new LRUCache<string, TokenBucket>({ max: ownersMax });
+  readonly #done = new LRUCache<string, true>({ max: rememberedMax, ttl: rememberedMs.usual });
+  readonly #running = new Map<string, Promise<HandshakeOutcome>>();
+  readonly #inProgress: HandshakeOwner[] = [];
+
+  constructor(options: HandshakesOptions) {
+    this.#options = options;
+    // The certificate is for the subscriber, not for its authorization server.
+    const { clientCertificate: _certificate, ...egress } = options;
+    this.#tokens = createGuardedFetch(egress);
+  }
+
+  /** Whether every URL needs a handshake, also if its subscription does not ask for one. */
+  get isRequired(): boolean {
+    return this.#options.isRequired;
+  }
+
+  async close(): Promise<void> {
+    await this.#sender?.close();
+    await this.#tokens.close();
+  }
+
+  /** Concurrent calls for the same owner and URL share one handshake. */
+  async perform(owner: HandshakeOwner, target: HandshakeTarget): Promise<HandshakeOutcome> {
+    const key = JSON.stringify([owner.key, target.url]);
+    if (this.#done.has(key)) return null;
+    const running = this.#running.get(key) ?? this.#perform(owner, target, key);
+    this.#running.set(key, running);
+    return running.finally(() => this.#running.delete(key));
+  }
+
+  async #perform(owner: HandshakeOwner, target: HandshakeTarget, key: string): Promise<HandshakeOutcome> {
+    const { host } = new URL(target.url);
+    const waitMs = this.#takeTurn(owner, host);
+    if (waitMs > 0) return { retryAfterSeconds: Math.ceil(waitMs / 1_000) };
+    this.#inProgress.push(owner);
+    try {
+      const reason = await this.#challenge(target);
+      if (reason !== null) {
+        this.#failuresOf(owner.app, host, performance.now()).take();
+        return { reason };
+      }
+      this.#done.set(key, true, {
+        ttl: target.agentKey === undefined ? rememberedMs.usual : rememberedMs.agent,
+      });
+      return null;
+    } finally {
+      this.#inProgress.splice(this.#inProgress.indexOf(owner), 1);
+    }
+  }
+
+  /** @returns milliseconds to wait; 0 if the handshake may begin */
+  #takeTurn({ key, app, account }: HandshakeOwner, host: string): number {
+    const ofApp = this.#inProgress.filter((each) => each.app === app).length;
+    const ofAccount = this.#inProgress.filter((each) => each.account === account).length;
+    if (this.#inProgress.length >= inProgressMax || ofApp >= inProgressOfAppMax) return 1_000;
+    if (ofAccount >= inProgressOfAccountMax) return 1_000;
+    const now = performance.now();
+    const failedUntil = this.#failuresOf(app, host, now).nextAt(now);
+    if (failedUntil !== null) return failedUntil - now;
+    const rate = this.#rates.get(key) ?? new TokenBucket(perMinute / 60, burstMax, now);
+    this.#rates.set(key, rate);
+    const nextAt = rate.nextAt(now);
+    if (nextAt !== null) return nextAt - now;
+    rate.take();
+    return 0;
+  }
+
+  /** Apart for each app, so that one cannot keep the others from a host that they share. */
+  #failuresOf(app: string, host: string, now: number): TokenBucket {
+    const key = JSON.stringify([app, host]);
+    const failures = this.#failures.get(key) ?? new TokenBucket(failuresMax / 60, failuresMax, now);
+    this.#failures.set(key, failures);
+    return failures;
+  }
+
+  /** @returns why the server did not echo; null if it did */
+  async #challenge(target: HandshakeTarget): Promise<string | null> {
+    const { headerNames, signers, clientCertificate, isRequired: _isRequired, ...sending } = this.#options;
+    const authorizer = new Authorizer(this.#tokens.fetch, clientCertificate !== undefined);
+    let authorization: Authorization;
+    try {
+      authorization = await authorizer.authorize('', target.auth);
+    } catch (error) {
+      if (error instanceof AuthError) return error.message;
+      throw error;
+    }
+    const challenge = randomBytes(32).toString('base64url');
+    const body = Buffer.from(JSON.stringify({ type: verificationKind, challenge }));
+    const { origin, pathname, search } = new URL(target.url);
+    const lines = challengeLines(target, headerNames, body, signers);
+    const headers = lines + target.headerLines + authorization.lines;
+    const { isMutual } = authorization;
+    const identity = clientCertificate === undefined ? {} : { clientCertificate };
+    this.#sender ??= new Sender({ ...sending, ...identity });
+    const request = { origin, path: pathname + search, headers, body, isMutual, traced: null };
+    const result = await sendWithin(this.#sender, request, handshakeMs);
+    return result === null
+      ? `no response arrived within ${handshakeMs / 1_000} seconds`
+      : judge(result, challenge, target.agentKey !== undefined);
+  }
+}
+
+function challengeLines(
+  target: HandshakeTarget,
+  headerNames: HeaderNames,
+  body: Buffer,
+  signers: DeploymentSigners,
+): string {
+  const { agentKey, secret } = target;
+  const now = Date.now();
+  if (agentKey === undefined)
+    return buildChallenge(target, headerNames, { id: newId(), kind: verificationKind, body, now }, signers);
+  const keys = createSigningKeys({ secret, previous: null }, 'standard');
+  return signedAgentLines(agentKey, keys, { id: controlId('verification'), body, now });
+}
+
+async function sendWithin(
+  sender: Sender,
+  request: Parameters<Sender['send']>[0],
+  timeoutMs: number,
+): Promise<ExchangeResult | null> {
+  const { promise, resolve } = Promise.withResolvers<ExchangeResult | null>();
+  const timer = setTimeout(() => resolve(null), timeoutMs);
+  sender.send(request, resolve, undefined);
+  return promise.finally(() => clearTimeout(timer));
+}
+
+/** @returns why the response is not the echo; null if it is. Nothing of the response is repeated */
+function judge(
+  { status, error, body, truncated }: ExchangeResult,
+  challenge: string,
+  isAgent: boolean,
+): string | null {
+  if (error !== null) return `the request failed: ${error}`;
+  if (status === null || status < 200 || status > 299) return `the response has the status ${status}`;
+  if (truncated) return 'the response is too large';
+  let echoed: unknown;
+  try {
+    echoed = JSON.parse(body?.toString() ?? '');
+  } catch {
+    return 'the response is not JSON';
+  }
+  const value = (echoed as { challenge?: unknown } | null)?.challenge;
+  // A server that returns each request as it came knows of no handshake.
+  const type = (echoed as { type?: unknown } | null)?.type;
+  if (isAgent ? type === verificationKind : type !== undefined) return 'the response is the request';
+  if (typeof value !== 'string') return 'the response has no member `challenge`';
+  const [given, expected] = [Buffer.from(value), Buffer.from(challenge)];
+  const isSame = given.length === expected.length && timingSafeEqual(given, expected);
+  return isSame ? null : 'the response has another challenge';
+}

@@ -1,0 +1,43 @@
+/** What of a request may appear in a trace. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { redact, unknownClientId, withoutQuery } from '../../src/connections/redaction.ts';
+
+test('redact hides secret parameters, tokens, long random text and queries', () => {
+  const secret = 'c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA';
+  assert.equal(redact('wrong pass1234', { password: 'pass1234' }), 'wrong [hidden]');
+  assert.equal(redact(`got ${secret}`), 'got [hidden]');
+  assert.equal(redact('got eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln'), 'got [hidden]');
+  assert.equal(redact('at https://u:p@a.example/cb?code=1#t'), 'at https://a.example/cb?…');
+  assert.equal(
+    redact('not https://a.example/. But (https://b.example/x?y=1).'),
+    'not https://a.example/. But (https://b.example/x?…).',
+  );
+  const id = '0199e3a4-52f1-7b7a-9c4e-0123456789ab';
+  assert.equal(redact(`app ${id}`), `app ${id}`);
+});
+
+test('redact returns text that PostgreSQL stores, of limited length', () => {
+  assert.equal(redact('a\u0000b\nc\ud800'), 'a b c\ufffd');
+  assert.equal(redact('x y '.repeat(1_000)).length, 600);
+  // A cut can divide a character of two code units.
+  for (const text of [redact(`${'a '.repeat(299)}b😀`), unknownClientId(`${'a '.repeat(99)}b😀`)]) {
+    assert.ok(text?.endsWith('\ufffd'));
+  }
+  assert.ok(withoutQuery(`${'a '.repeat(99)}b😀`).isWellFormed());
+});
+
+test('an unknown app is named only if its id is no secret and no address', () => {
+  assert.equal(unknownClientId('my-app'), 'my-app');
+  assert.equal(unknownClientId('https://app.example/client.json?key=1'), 'https://app.example/client.json?…');
+  assert.equal(unknownClientId('mail@user.example'), null);
+  assert.equal(unknownClientId('Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4'), null);
+  assert.equal(unknownClientId(['a']), null);
+});
+
+test('withoutQuery keeps addresses of native apps readable', () => {
+  assert.equal(withoutQuery('com.example.app:/callback'), 'com.example.app:/callback');
+  assert.equal(withoutQuery('http://localhost:3000/cb#x'), 'http://localhost:3000/cb?…');
+  assert.equal(withoutQuery('no url?x=1'), 'no url');
+});

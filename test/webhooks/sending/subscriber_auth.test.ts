@@ -1,0 +1,373 @@
+/** How deliveries authenticate to the subscriber: passwords, headers, access tokens and the deployment's certificate. */
+
+import assert from 'node:assert/strict';
+import { randomUUID, X509Certificate } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { createServer as createTls } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { after, type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { TLSSocket } from 'node:tls';
+import { sql } from 'kysely';
+import {
+  authorityCertificate,
+  machineAuthorityCertificate,
+  machineCertificate,
+  machineKey,
+  serverCertificate,
+  serverKey,
+} from '../../support/network/certificates.ts';
+import { temporaryFolder } from '../../support/servers/process.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import {
+  type App,
+  createApp,
+  createPublisher,
+  publish,
+  subscribe,
+  until,
+} from '../../support/webhooks/apps.ts';
+import { answer, type Behaviour, startSubscriber } from '../../support/webhooks/subscriber.ts';
+
+const folder = await temporaryFolder({ after });
+const certFile = join(folder, 'client.pem');
+const keyFile = join(folder, 'client.key');
+writeFileSync(certFile, machineCertificate);
+writeFileSync(keyFile, machineKey);
+
+const server = await startTestServer({ after });
+const publisher = await createPublisher(server);
+
+const secretText = 'a password that nobody may read';
+const url = 'https://example.com/hooks';
+
+/** An authorization server that issues token-1, token-2 … */
+async function startIssuer(
+  t: TestContext,
+  change: (answer: object, count: number) => object = (same) => same,
+) {
+  let count = 0;
+  const issuer = await startSubscriber(t, (_received, response) => {
+    count += 1;
+    const body = change({ access_token: `token-${count}`, token_type: 'Bearer', expires_in: 3_600 }, count);
+    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+  });
+  const credentials = {
+    type: 'oauth2',
+    token_url: `${issuer.url}/token`,
+    client_id: 'nuncio:1',
+    client_secret: secretText,
+  };
+  return { issuer, credentials };
+}
+
+async function attemptsOf({ request }: App, subscription: string, count = 1) {
+  const { items } = await until(
+    async () => (await request('GET', `/subscriptions/${subscription}/deliveries`)).body,
+    (body) => body.items.length > 0 && body.items[0].attempt_count >= count,
+  );
+  return (await request('GET', `/deliveries/${items[0].id}`)).body.attempts;
+}
+
+test('a password and a header are sent with every attempt, sealed, and never shown', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const cases = [
+    {
+      auth: { type: 'basic', username: 'nuncio ü', password: secretText },
+      shown: { type: 'basic', username: 'nuncio ü' },
+      sent: ['authorization', `Basic ${Buffer.from(`nuncio ü:${secretText}`).toString('base64')}`],
+    },
+    {
+      auth: { type: 'header', name: 'X-Api-Key', value: secretText },
+      shown: { type: 'header', name: 'X-Api-Key' },
+      sent: ['x-api-key', secretText],
+    },
+  ];
+  for (const { auth, shown, sent } of cases) {
+    const made = await subscribe(app, { url: subscriber.url, auth });
+    assert.deepEqual(made.auth, shown);
+    const count = subscriber.received.length;
+    await app.request('POST', `/subscriptions/${made.id}/test`);
+    const received = (await subscriber.waitFor(count + 1)).at(-1);
+    assert.equal(received?.headers[sent[0] as string], sent[1]);
+    const [attempt] = await attemptsOf(app, made.id);
+    const name = Object.keys(attempt.request.headers).find((each) => each.toLowerCase() === sent[0]);
+    assert.equal(attempt.request.headers[name as string], '***');
+    await app.request('DELETE', `/subscriptions/${made.id}`);
+  }
+  const { rows } = await sql<{ row: string }>`
+    select s::text || coalesce(encode(auth_secret, 'escape'), '') as row from subscriptions s`.execute(
+    server.db,
+  );
+  assert.ok(rows.every(({ row }) => !row.includes('nobody may read')));
+});
+
+test('an access token is requested once, as RFC 6749 says, and used for all deliveries', async (t) => {
+  const { issuer, credentials } = await startIssuer(t);
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const auth = { ...credentials, scope: 'hooks:write hooks:read' };
+  const made = await subscribe(app, { url: subscriber.url, auth });
+  const { client_secret: _secret, ...shown } = auth;
+  assert.deepEqual(made.auth, shown);
+  for (let number = 0; number < 20; number++) await publish(publisher, app.account, [randomUUID()]);
+  const received = await subscriber.waitFor(20);
+  assert.deepEqual([...new Set(received.map(({ headers }) => headers.authorization))], ['Bearer token-1']);
+  assert.equal(issuer.received.length, 1);
+  const [asked] = issuer.received;
+  const password = Buffer.from('nuncio%3A1:a+password+that+nobody+may+read').toString('base64');
+  assert.equal(asked?.headers.authorization, `Basic ${password}`);
+  assert.deepEqual(Object.fromEntries(new URLSearchParams(asked?.body)), {
+    grant_type: 'client_credentials',
+    scope: 'hooks:write hooks:read',
+  });
+  // Another subscription has a token of its own, also with the same credentials.
+  const other = await createApp(server);
+  await subscribe(other, { url: subscriber.url, auth });
+  await publish(publisher, other.account, [randomUUID()]);
+  assert.equal((await subscriber.waitFor(21)).at(-1)?.headers.authorization, 'Bearer token-2');
+});
+
+test('a token that the subscriber refuses is replaced once, within the same attempt', async (t) => {
+  const { issuer, credentials } = await startIssuer(t);
+  const subscriber = await startSubscriber(t, ({ headers }, response) => {
+    response.writeHead(headers.authorization === 'Bearer token-1' ? 401 : 204).end();
+  });
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, auth: credentials });
+  // A token that has just come is not replaced: then the subscriber refuses every token.
+  await publish(publisher, app.account, [randomUUID()]);
+  const [first] = await attemptsOf(app, id);
+  assert.deepEqual([first.status, first.error], [401, 'unexpected_status']);
+  assert.deepEqual([issuer.received.length, subscriber.received.length], [1, 1]);
+  // After ten seconds a refused token counts as revoked.
+  await sleep(10_100);
+  await publish(publisher, app.account, [randomUUID()]);
+  const accepted = await until(
+    async () => (await app.request('GET', `/subscriptions/${id}/deliveries`)).body.items,
+    (items) => items[0].state === 'succeeded',
+  );
+  const { attempts } = (await app.request('GET', `/deliveries/${accepted[0].id}`)).body;
+  assert.deepEqual(attempts.at(-1).status, 204);
+  assert.equal(issuer.received.length, 2);
+  assert.equal(subscriber.received.at(-1)?.headers.authorization, 'Bearer token-2');
+});
+
+test('without a usable token nothing is sent, and the log says why', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const cases: [string, Behaviour][] = [
+    ['the token URL responded with 401, invalid_client', respond(401, { error: 'invalid_client' })],
+    ['the token URL responded with 400', respond(400, { error: 'x\r\ny' })],
+    ['the token URL responded with 302', answer(302, { location: `${subscriber.url}/token` })],
+    ['the response of the token URL has no usable access token', respond(200, { token_type: 'Bearer' })],
+    [
+      'the response of the token URL has no usable access token',
+      respond(200, { access_token: 'a\r\nX-Evil: 1', token_type: 'Bearer' }),
+    ],
+    [
+      'the response of the token URL has no usable access token',
+      respond(200, { access_token: 'a'.repeat(5_000), token_type: 'Bearer' }),
+    ],
+    [
+      'the response of the token URL has no token of the type Bearer',
+      respond(200, { access_token: 'a', token_type: 'DPoP' }),
+    ],
+    ['the token URL could not be reached', (_received, response) => response.destroy()],
+    ['the token URL could not be reached', respond(200, { filler: 'a'.repeat(100_000) })],
+  ];
+  for (const [reason, behave] of cases) {
+    const issuer = await startSubscriber(t, behave);
+    const app = await createApp(server);
+    const auth = { ...basicCredentials, token_url: issuer.url };
+    const { id } = await subscribe(app, { url: subscriber.url, auth });
+    await publish(publisher, app.account, [randomUUID()]);
+    const [attempt] = await attemptsOf(app, id);
+    assert.deepEqual([attempt.error, attempt.status], ['auth_error', null]);
+    assert.match(attempt.error_detail, new RegExp(`${reason}\\)$`));
+    assert.equal(issuer.received.length, 1);
+  }
+  assert.equal(subscriber.received.length, 0);
+});
+
+test('a token URL that comes to a private address is refused, at the request and by its name', async (t) => {
+  const resolveHost = async (name: string) => [name === 'public.example' ? '93.184.216.34' : '10.1.2.3'];
+  const guarded = await startTestServer(t, { NUNCIO_INSECURE_SUBSCRIBERS: '0' }, 'dev', undefined, {
+    resolveHost,
+  });
+  const app = await createApp(guarded);
+  const request = (token_url: string) =>
+    app.request('POST', '/subscriptions', {
+      json: { url: 'https://public.example/', kinds: ['push'], auth: { ...basicCredentials, token_url } },
+    });
+  for (const [tokenUrl, code] of [
+    ['https://127.0.0.1/token', 'url_address'],
+    ['https://169.254.169.254/latest', 'url_address'],
+    ['http://example.com/token', 'url_scheme'],
+    ['https://example.com:6379/', 'url_port'],
+    ['https://user:password@example.com/', 'url_credentials'],
+  ] as const) {
+    const { status, body } = await request(tokenUrl);
+    assert.deepEqual([status, body.errors[0].pointer, body.errors[0].code], [422, '/auth/token_url', code]);
+  }
+  const made = await request('https://rebinds.example/token');
+  assert.equal(made.status, 201, made.text);
+  await publish(await createPublisher(guarded), app.account, [randomUUID()]);
+  const [attempt] = await attemptsOf(app, made.body.id);
+  assert.equal(attempt.error, 'auth_error');
+});
+
+test('members that are missing, out of place or end a line are refused, each at its place', async () => {
+  const app = await createApp(server);
+  const cases: [object, string][] = [
+    [{ type: 'basic', username: 'a' }, '/auth/password'],
+    [{ type: 'basic', username: 'a:b', password: 'c' }, '/auth/username'],
+    [{ type: 'basic', username: 'a\r\nX-Evil: 1', password: 'c' }, '/auth/username'],
+    [{ type: 'basic', username: 'a', password: 'c\n' }, '/auth/password'],
+    [{ type: 'basic', username: 'a', password: 'b', value: 'c' }, '/auth/value'],
+    [{ type: 'header', name: 'X-Key' }, '/auth/value'],
+    [{ type: 'header', name: 'X-Key: 1\r\nX-Evil', value: 'a' }, '/auth/name'],
+    [{ type: 'header', name: 'X-Key', value: 'a\r\nX-Evil: 1' }, '/auth/value'],
+    [{ type: 'header', name: 'Host', value: 'a' }, '/auth/name'],
+    [{ type: 'header', name: 'Nuncio-Event', value: 'a' }, '/auth/name'],
+    [{ ...basicCredentials, client_id: 'a\nb' }, '/auth/client_id'],
+    [{ ...basicCredentials, scope: 'a  b' }, '/auth/scope'],
+    [{ ...basicCredentials, token_url: 'no url' }, '/auth/token_url'],
+    [{ type: 'mtls' }, '/auth/type'],
+    [{ type: 'mtls', name: 'X-Key' }, '/auth/name'],
+    [{ type: 'digest' }, '/auth/type'],
+    [{ username: 'a', password: 'b' }, '/auth/type'],
+    [{ type: 'basic', username: 'a', password: 'b', extra: 1 }, '/auth/extra'],
+  ];
+  for (const [auth, pointer] of cases) {
+    const { status, body } = await app.request('POST', '/subscriptions', {
+      json: { url, kinds: ['push'], auth },
+    });
+    const pointers = body.errors?.map((error: { pointer: string }) => error.pointer);
+    assert.equal(status, 422, JSON.stringify(auth));
+    assert.ok(pointers.includes(pointer), `${JSON.stringify(auth)}: ${pointers}`);
+  }
+  const header = { type: 'header', name: 'x-KEY', value: 'a' };
+  const same = { url, kinds: ['push'], auth: header, headers: { 'X-Key': 'b' } };
+  const refused = await app.request('POST', '/subscriptions', { json: same });
+  assert.deepEqual([refused.status, refused.body.errors[0].pointer], [422, '/headers/X-Key']);
+});
+
+test('a changed subscription keeps its authentication, but sends no stored secret to a new origin', async () => {
+  const app = await createApp(server);
+  const made = await subscribe(app, { url, auth: { type: 'basic', username: 'a', password: secretText } });
+  const patch = (json: object) => app.request('PATCH', `/subscriptions/${made.id}`, { json });
+  assert.deepEqual((await patch({ description: 'x' })).body.auth, { type: 'basic', username: 'a' });
+  assert.deepEqual((await patch({ url: `${url}/2` })).body.auth, { type: 'basic', username: 'a' });
+  const refused = await patch({ url: 'https://other.example/' });
+  assert.equal(refused.status, 422);
+  assert.deepEqual(
+    refused.body.errors.map(({ pointer, code }: Record<string, string>) => [pointer, code]),
+    [['/auth', 'auth-required-again']],
+  );
+  const taken = await patch({ headers: { Authorization: 'Bearer x' } });
+  assert.deepEqual([taken.status, taken.body.errors[0].pointer], [422, '/headers/Authorization']);
+  // Replaced as a whole: a type does not inherit members of another one.
+  assert.equal((await patch({ auth: { type: 'header', name: 'X-Key' } })).status, 422);
+  const moved = await patch({ url: 'https://other.example/', auth: null });
+  assert.deepEqual([moved.status, moved.body.auth], [200, null], moved.text);
+  const { rows } = await sql<{ auth_secret: Buffer | null }>`
+    select auth_secret from subscriptions where id = ${made.id}`.execute(server.db);
+  assert.equal(rows[0]?.auth_secret, null);
+});
+
+test('nothing is sent if the grant is withdrawn while a token is requested', async (t) => {
+  const { promise: isAsked, resolve: onAsked } = Promise.withResolvers<() => void>();
+  const issuer = await startSubscriber(t, (_received, response) =>
+    onAsked(() => response.end(JSON.stringify({ access_token: 'late', token_type: 'bearer' }))),
+  );
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, {
+    url: subscriber.url,
+    auth: { ...basicCredentials, token_url: issuer.url },
+  });
+  await publish(publisher, app.account, [randomUUID()]);
+  const respondNow = await isAsked;
+  await app.request('DELETE', `/subscriptions/${id}`);
+  respondNow();
+  const other = await createApp(server);
+  await subscribe(other, { url: subscriber.url });
+  await publish(publisher, other.account, [randomUUID()]);
+  await subscriber.waitFor(1);
+  assert.deepEqual(
+    subscriber.received.map(({ headers }) => headers.authorization),
+    [undefined],
+  );
+});
+
+test('the certificate is presented to those who ask for it, and only by subscriptions with mtls', async (t) => {
+  const files = { NUNCIO_CLIENT_CERT_FILE: certFile, NUNCIO_CLIENT_KEY_FILE: keyFile };
+  const resolveHost = async () => ['127.0.0.1'];
+  const mutual = await startTestServer(t, files, 'dev', undefined, {
+    resolveHost,
+    extraCa: authorityCertificate,
+  });
+  const presented: string[] = [];
+  const receiver = createTls(
+    {
+      cert: serverCertificate,
+      key: serverKey,
+      ca: machineAuthorityCertificate,
+      requestCert: true,
+      rejectUnauthorized: false,
+    },
+    (request, response) => {
+      const { authorized } = request.socket as TLSSocket;
+      presented.push(authorized ? 'certificate' : 'none');
+      request.resume().on('end', () => response.writeHead(authorized ? 204 : 403).end());
+    },
+  );
+  await new Promise<void>((resolve) => receiver.listen(0, '127.0.0.1', resolve));
+  t.after(async () => {
+    receiver.closeAllConnections();
+    receiver.close();
+  });
+  const { port } = receiver.address() as AddressInfo;
+  const name = new X509Certificate(serverCertificate).subjectAltName?.replace(/^.*?DNS:([^,]+).*$/s, '$1');
+  const target = `https://${name}:${port}/`;
+  const app = await createApp(mutual);
+  const own = await createPublisher(mutual);
+  const { id } = await subscribe(app, { url: target, auth: { type: 'mtls' } });
+  const plain = await createApp(mutual);
+  const without = await subscribe(plain, { url: target });
+  for (const each of [app, plain, app, plain]) await publish(own, each.account, [randomUUID()]);
+  const statuses = async (of: App, subscription: string) => {
+    const [attempt] = await attemptsOf(of, subscription);
+    return attempt.status;
+  };
+  assert.equal(await statuses(app, id), 204);
+  assert.equal(await statuses(plain, without.id), 403);
+  assert.ok(presented.includes('certificate') && presented.includes('none'));
+
+  const shown = await certificateOf(mutual.baseUrl);
+  assert.ok(shown !== null);
+  const certificate = new X509Certificate(shown.pem);
+  assert.equal(certificate.fingerprint256.replaceAll(':', '').toLowerCase(), shown.sha256);
+  assert.ok(!shown.pem.includes('PRIVATE'));
+  assert.equal(await certificateOf(server.baseUrl), null);
+});
+
+const basicCredentials = {
+  type: 'oauth2',
+  token_url: 'https://example.com/token',
+  client_id: 'nuncio',
+  client_secret: secretText,
+};
+
+function respond(status: number, body: object): Behaviour {
+  return (_received, response) => response.writeHead(status).end(JSON.stringify(body));
+}
+
+async function certificateOf(baseUrl: string): Promise<{ pem: string; sha256: string } | null> {
+  const meta = (await (await fetch(`${baseUrl}/meta`)).json()) as {
+    client_certificate: { pem: string; sha256: string } | null;
+  };
+  return meta.client_certificate;
+}
