@@ -656,14 +656,19 @@ test('webhooks 72: a subscription has a limited number of concurrent recoveries'
   };
   const shown = links ?? (await app.request('GET', `/subscriptions/${id}`)).body._links;
   assert.deepEqual(shown.recover, { href: `/subscriptions/${id}/recover`, method: 'POST' });
-  // Recoveries that start so far from any delivery that they run until they are cancelled.
   const { rows } = await sql<{ id: string }>`
-    insert into recoveries (id, lane, since, until, states, position)
-    select gen_random_uuid(), lane, now(), now(), '{failed}', -1000000000 from subscriptions, generate_series(1, 3)
+    insert into recoveries (id, lane, since, until, states, state)
+    select gen_random_uuid(), lane, now(), now(), '{failed}', 'done' from subscriptions, generate_series(1, 3)
     where id = ${id} returning id`.execute(server.db);
   const recover = () =>
     app.request('POST', shown.recover.href, { json: { since: new Date().toISOString() } });
-  const refused = await recover();
+  const jobs = sql`any(${rows.map((row) => row.id)})`;
+  // Steps skip locked recoveries, so these three run until the lock ends. It allows the update by another session.
+  const refused = await server.db.transaction().execute(async (tx) => {
+    await sql`select from recoveries where id = ${jobs} for key share`.execute(tx);
+    await sql`update recoveries set state = 'running' where id = ${jobs}`.execute(server.db);
+    return recover();
+  });
   assert.equal(refused.status, 409);
   assert.equal(refused.body.code, 'too-many-recoveries');
   for (const { id: job } of rows) await app.request('DELETE', `/subscriptions/${id}/recoveries/${job}`);

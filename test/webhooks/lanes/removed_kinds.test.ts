@@ -100,9 +100,10 @@ test('tests and resends are sent when the subscription does not have their kind'
   await removePushes(app, id);
   const { body } = await app.request('GET', `/subscriptions/${id}/deliveries`);
   const send = async (path: string, json: unknown) => {
+    const before = subscriber.received.length;
     const { status, text } = await app.request('POST', path, { json });
     assert.equal(status, 202, text);
-    await subscriber.waitFor(subscriber.received.length + 1);
+    await subscriber.waitFor(before + 1);
   };
   await send(`/deliveries/${body.items[0].id}/resend`, {});
   await send(`/subscriptions/${id}/test`, {});
