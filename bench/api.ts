@@ -28,6 +28,7 @@ import { ensureSigningKeys, loadSigningKeys } from '../src/oauth/signing_keys.ts
 import { loadPlatform } from '../src/platform.ts';
 import { article, secret } from './support/article.ts';
 import { load } from './support/load.ts';
+import { record } from './support/record.ts';
 
 const { values } = parseArgs({
   options: {
@@ -131,6 +132,7 @@ async function measure(): Promise<void> {
   ] as const) {
     if (results[name] === undefined) continue;
     const ratio = (median(name) / median(beside)).toFixed(2);
+    record({ of: 'api', request: name, perSecond: median(name), micros: median(name, 'micros') });
     console.log(`${shown(name, 20)}   ${shown(beside, 15)}   ratio ${ratio}`);
   }
 }

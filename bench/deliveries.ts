@@ -1,6 +1,6 @@
 /**
  * The cost of deliveries: `npx node bench/deliveries.ts [throughput|statements|profile] [events] [subscriptions…]`,
- * and `allocations`, `latency`, `single`, `isolation`, `strangers`, `backlog`, `burst`, `sql`, `filters` and `event-cache`, each
+ * and `allocations`, `latency`, `single`, `isolation`, `strangers`, `backlog`, `burst`, `sql`, `disk`, `filters` and `event-cache`, each
  * described in its file in bench/deliveries.
  *
  * One run measures on the same cores: the bare loop (an `undici` pool that signs and POSTs), and Nuncio from `POST
@@ -14,6 +14,7 @@ import { measureAllocations } from './deliveries/allocations.ts';
 import { measureBacklog } from './deliveries/backlog.ts';
 import { measureBurst } from './deliveries/burst.ts';
 import { measureDatabase } from './deliveries/database.ts';
+import { measureDisk } from './deliveries/disk.ts';
 import { measureEventCache } from './deliveries/event_cache.ts';
 import { measureFilters } from './deliveries/filters.ts';
 import { measureIsolation } from './deliveries/isolation.ts';
@@ -37,6 +38,7 @@ import {
   threadsSince,
   waitFor,
 } from './deliveries/support.ts';
+import { record } from './support/record.ts';
 
 const [mode = 'throughput', eventsText = '60000', ...sizeTexts] = process.argv.slice(2);
 const other = {
@@ -45,6 +47,7 @@ const other = {
   isolation: measureIsolation,
   backlog: measureBacklog,
   database: measureDatabase,
+  disk: measureDisk,
   burst: measureBurst,
   'event-cache': measureEventCache,
   filters: measureFilters,
@@ -141,10 +144,21 @@ try {
     bare.push(bareLoop(events));
     // The machine's speed varies during the run, so the ratio uses the bare loops before and after.
     const reference = ((bare.at(-1)?.perSecond ?? 0) + (bare.at(-2)?.perSecond ?? 0)) / 2;
+    const cpuPostgres = cpuMicros(bench.postgresPids()) - cpuBefore.postgres;
+    record({
+      of: 'deliveries',
+      subscriptions: size,
+      perSecond,
+      barePerSecond: reference,
+      nodeMicros: cpuNode / events,
+      postgresMicros: cpuPostgres / events,
+      walBytes: (after.walBytes - before.walBytes) / events,
+      residentMiB: residentBytes(pid) / 1_048_576,
+    });
     console.log(
       `${size} subscriptions: ${Math.round(perSecond)}/s = ${(perSecond / reference).toFixed(2)} of bare ` +
         `(${Math.round(reference)}/s); published in ${Math.round(publishedAt - startedAt)} of ${Math.round(report.lastAt - startedAt)} ms; ` +
-        `CPU of Node ${micros(cpuNode)} (${parts.join(', ')}), of PostgreSQL ${micros(cpuMicros(bench.postgresPids()) - cpuBefore.postgres)}, ` +
+        `CPU of Node ${micros(cpuNode)} (${parts.join(', ')}), of PostgreSQL ${micros(cpuPostgres)}, ` +
         `of the subscriber ${micros(report.cpu.user + report.cpu.system - reset.cpu.user - reset.cpu.system)}; ` +
         `WAL ${Math.round((after.walBytes - before.walBytes) / events)} bytes, ` +
         `${((after.commits - before.commits) / events).toFixed(4)} transactions; ` +

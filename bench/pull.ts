@@ -15,6 +15,7 @@ import {
   residentBytes,
   startNuncio,
 } from './deliveries/support.ts';
+import { record } from './support/record.ts';
 
 const [eventsText = '100000', waitingText = '1000'] = process.argv.slice(2);
 const pageSize = 1_000;
@@ -110,6 +111,7 @@ async function catchUp({ token, path }: Consumer, count: number): Promise<void> 
       next = page._links.next.href;
     }
     const seconds = (performance.now() - begunAt) / 1_000;
+    record({ of: 'pull', round, perSecond: seen / seconds });
     console.log(
       `round ${round}: ${seen} events in ${seconds.toFixed(1)} s, ${Math.round(seen / seconds)}/s, ${Math.round(bytes / seen)} bytes each`,
     );

@@ -24,6 +24,7 @@ import { newId } from '../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../src/database/database.ts';
 import { startEmbedded } from '../src/database/embedded/embedded.ts';
 import { migrate } from '../src/database/migrate.ts';
+import { record } from './support/record.ts';
 
 const { values } = parseArgs({
   options: {
@@ -316,12 +317,20 @@ try {
     const counters: Counters = { writes: 0, walBytes: 0 };
     const { answers } = await flow(nuncio, seconds, counters);
     const ratios = results.map((result) => result.nuncio.perSecond / result.bare.perSecond);
+    const median = (who: 'bare' | 'nuncio', what: keyof Measured) =>
+      quantile(
+        results.map((result) => result[who][what]),
+        0.5,
+      );
+    record({
+      of: 'tokens',
+      flow: name,
+      perSecond: median('nuncio', 'perSecond'),
+      barePerSecond: median('bare', 'perSecond'),
+      micros: median('nuncio', 'cpuMicros'),
+    });
     const cost = (who: 'bare' | 'nuncio') => {
-      const of = (what: keyof Measured) =>
-        quantile(
-          results.map((result) => result[who][what]),
-          0.5,
-        ).toFixed(0);
+      const of = (what: keyof Measured) => median(who, what).toFixed(0);
       return `${who} ${of('perSecond')}/s, ${of('cpuMicros')} us (main thread ${of('mainMicros')})`;
     };
     process.stdout.write(

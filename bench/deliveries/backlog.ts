@@ -6,6 +6,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
+import { record } from '../support/record.ts';
 import {
   type Bench,
   type BenchSubscriber,
@@ -34,6 +35,7 @@ export async function measureBacklog([countText = '1000000', sizeText = '100']: 
     const idleBytes = residentBytes(server.child.pid as number);
     await server.stop();
     console.log(`idle: ${Math.round(idleBytes / mebibyte)} MiB resident`);
+    record({ of: 'idle', residentMiB: idleBytes / mebibyte });
     const small = await drain(bench, subscriber, accounts, smallCount, idleBytes);
     const large = await drain(bench, subscriber, accounts, Number(countText), idleBytes);
     console.log(
@@ -75,6 +77,7 @@ async function drain(
   await sleep(idleSeconds * 1_000);
   const afterBytes = residentBytes(server.child.pid as number);
   await server.stop();
+  record({ of: 'backlog', due: count, perSecond, residentMiB: maxBytes / mebibyte });
   const mib = (bytes: number) => `${Math.round(bytes / mebibyte)} MiB`;
   console.log(
     `${count} due: ${Math.round(perSecond)}/s, resident at most ${mib(maxBytes)} (${mib(maxBytes - idleBytes)} above idle), ` +

@@ -8,6 +8,7 @@ import { randomUUID } from 'node:crypto';
 import { graphileWorkerSettings, openGraphileWorkerSender } from '../support/graphile_worker_sender.ts';
 import { openPgBossSender, pgBossSettings } from '../support/pg_boss_sender.ts';
 import { startPostgres } from '../support/postgres.ts';
+import { record } from '../support/record.ts';
 import type { Sender } from '../support/sender.ts';
 import { describeLatency, measureSteady } from './steady.ts';
 import {
@@ -51,9 +52,10 @@ async function measureRates(
 ): Promise<void> {
   await measureSteady(subscriber, 1_000, warmSeconds, publish);
   for (const rate of rates) {
-    console.log(
-      `${name}, ${rate} a second: ${describeLatency(await measureSteady(subscriber, rate, seconds, publish))}`,
-    );
+    const latency = await measureSteady(subscriber, rate, seconds, publish);
+    const { p50, p99, max } = latency;
+    record({ of: 'latency', sender: name, rate, p50Ms: p50, p99Ms: p99, maxMs: max });
+    console.log(`${name}, ${rate} a second: ${describeLatency(latency)}`);
   }
 }
 

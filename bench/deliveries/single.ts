@@ -13,6 +13,7 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { sql } from 'kysely';
 import { loadToTheEnd } from '../support/load.ts';
+import { record } from '../support/record.ts';
 import { readStatements, resetStatements } from './statements.ts';
 import {
   type Bench,
@@ -97,7 +98,15 @@ async function measure(
   const parts = [...threadsSince(threads, target.pid)].map(
     ([part, used]) => `${part} ${(used / count).toFixed(0)}`,
   );
-  const rate = (until: number) => `${Math.round((count * 1_000) / (until - startedAt))}/s`;
+  const perSecond = (until: number) => (count * 1_000) / (until - startedAt);
+  const rate = (until: number) => `${Math.round(perSecond(until))}/s`;
+  record({
+    of: 'single',
+    sender: name,
+    perSecond: perSecond(lastAt),
+    nodeMicros: node,
+    postgresMicros: postgres,
+  });
   console.log(
     `${name}: ${rate(lastAt)} (taken at ${rate(publishedAt)}); ${(node + postgres).toFixed(0)} µs each: ` +
       `Node ${node.toFixed(0)} (${parts.join(', ')}), PostgreSQL ${postgres.toFixed(0)}; ` +
