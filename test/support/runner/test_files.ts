@@ -78,6 +78,7 @@ const laterFiles: readonly string[] = [
   'console/scale.test.ts',
   'database/embedded/identity.test.ts',
   'examples/demo_browser.test.ts',
+  'examples/evaluation.test.ts',
   'examples/existing_app.test.ts',
   'examples/subscribers.test.ts',
   'interoperability/apache.test.ts',
