@@ -75,14 +75,20 @@ export interface Catalogue {
 
 /**
  * @param declared the platform's kinds
- * @throws Error if two kinds have the same name or a schema is not valid
+ * @throws Error if two kinds have the same name
  */
 export function createCatalogue(declared: readonly EventKind[]): Catalogue {
   const ajv = new Ajv({ allErrors: false, strict: false });
   addFormats.default(ajv);
   replaceLengthKeywords(ajv);
   const kinds = new Map<string, CatalogueEntry>();
+  // Compiled when first needed. The platform's check has compiled each of them before.
   const validators = new Map<string, ValidateFunction>();
+  const validatorOf = (name: string) => {
+    const validate = validators.get(name) ?? ajv.compile((kinds.get(name) as CatalogueEntry).schema);
+    validators.set(name, validate);
+    return validate;
+  };
   for (const kind of [...builtInKinds, ...declared]) {
     if (kinds.has(kind.name)) throw new Error(`the event kind ${kind.name} is declared twice`);
     const isBuiltIn = builtInKinds.includes(kind);
@@ -92,13 +98,12 @@ export function createCatalogue(declared: readonly EventKind[]): Catalogue {
       patterns: patternsOf(kind.name),
       isBuiltIn,
     });
-    validators.set(kind.name, ajv.compile(kind.schema));
   }
   return {
     newestVersion: newestVersion(declared),
     kinds,
     errorsOf(kind, body, pointer) {
-      const validate = validators.get(kind) as ValidateFunction;
+      const validate = validatorOf(kind);
       if (validate(body)) return [];
       return (validate.errors ?? []).map((error) => ({
         pointer: pointer + error.instancePath,

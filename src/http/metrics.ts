@@ -4,16 +4,25 @@
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, collectDefaultMetrics, Gauge, Histogram, type Metric, Registry } from 'prom-client';
 import { type Database, poolStatus } from '../database/database.ts';
 
 /** Upper bounds of the histogram's buckets, in seconds. */
 const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
-/** Creates a registry with the process's metrics. Each server has its own. */
+let ofProcess: Registry | undefined;
+
+/**
+ * Creates a registry with the process's metrics. Each server has its own. The process's metrics exist once: their observers of
+ * the event loop and of garbage collection never end.
+ */
 export function createRegistry(): Registry {
+  if (ofProcess === undefined) {
+    ofProcess = new Registry();
+    collectDefaultMetrics({ register: ofProcess });
+  }
   const registry = new Registry();
-  collectDefaultMetrics({ register: registry });
+  for (const metric of ofProcess.getMetricsAsArray()) registry.registerMetric(metric as unknown as Metric);
   return registry;
 }
 

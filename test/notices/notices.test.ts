@@ -279,18 +279,20 @@ test('many subscriptions come in one mail, and later ones in one an hour after i
 
 test('a mail lists at most 20 subscriptions and counts the others', async () => {
   const owner = await createConsoleUser(server);
+  // All notices at once, so that one mail collects them.
+  const causes: [app: string, subscription: string | null][] = [];
   for (const name of ['One', 'Two']) {
     const app = await createOwnApp(owner, name);
-    await sql`
-      insert into notices (account_id, kind, client_id, details)
-      select ${owner.account.id}, 'secret_rotated', ${app}, '{}'`.execute(db);
+    causes.push([app, null]);
     for (let at = 0; at < 12; at += 1) {
-      const id = await subscribeApp(owner, app, `https://${name.toLowerCase()}-${at}.example/`);
-      await sql`
-        insert into notices (account_id, kind, client_id, subscription_id)
-        values (${owner.account.id}, 'secret_rotated', ${app}, ${id})`.execute(db);
+      causes.push([app, await subscribeApp(owner, app, `https://${name.toLowerCase()}-${at}.example/`)]);
     }
   }
+  const [apps, subscriptions] = [causes.map(([app]) => app), causes.map(([, subscription]) => subscription)];
+  await sql`
+    insert into notices (account_id, kind, client_id, subscription_id)
+    select ${owner.account.id}, 'secret_rotated', app, subscription
+    from unnest(${apps}::text[], ${subscriptions}::uuid[]) as cause (app, subscription)`.execute(db);
   const [mail] = await mailsOf(owner.account);
   assert.equal(mail?.parsed.subject, '26 secrets were replaced');
   assert.equal(mail?.parsed.text?.match(/Replaced on:/g)?.length, 20);

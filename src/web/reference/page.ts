@@ -55,13 +55,15 @@ window.close();
 const pageSeconds = 300;
 
 export function registerReference(app: FastifyInstance, source: ReferenceSource): void {
-  const openApi = openApiDocument(source);
-  const documents = {
-    '/openapi.json': JSON.stringify(openApi),
-    '/asyncapi.json': JSON.stringify(asyncApiDocument(source)),
+  let built: ReturnType<typeof openApiDocument> | undefined;
+  const openApi = () => {
+    built ??= openApiDocument(source);
+    return built;
   };
+  // Built when first read.
+  const documents = { '/openapi.json': openApi, '/asyncapi.json': () => asyncApiDocument(source) };
   for (const [path, document] of Object.entries(documents)) {
-    const send = compressed(async () => document);
+    const send = compressed(async () => JSON.stringify(document()));
     app.get(path, async (request, reply) => {
       // Code generators also run in pages of other origins.
       reply
@@ -76,7 +78,7 @@ export function registerReference(app: FastifyInstance, source: ReferenceSource)
     readerPage({
       head: brandHead(app.brand, 'brand.css'),
       // The document is built as plain JSON. Tests validate it with the schema of OpenAPI 3.1.
-      document: openApi as unknown as ApiDocument,
+      document: openApi() as unknown as ApiDocument,
       signIn: { clientId: docsClientId, redirectUri: docsRedirectUri(source.baseUrl) },
     });
   const [html, javascript] = ['text/html; charset=utf-8', 'text/javascript; charset=utf-8'];
