@@ -29,6 +29,8 @@ import { type Places, type WindowQuotas, Windows } from './windows.ts';
  * between. So a subscriber that responds at once needs few attempts in flight, and V8 frees their memory while it is young.
  */
 const startsPerTurnMax = 64;
+/** Lanes that a turn looks at, with those that may not start. */
+const looksPerTurnMax = 1_024;
 
 /** An attempt in flight. */
 interface Attempt {
@@ -110,9 +112,11 @@ export class AttemptStarter {
     const now = performance.now();
     if (!mayStart(now)) return true;
     let left = limit;
+    let looks = looksPerTurnMax;
     while (!this.#windows.isFull) {
       if (lanes.ready.isEmpty) return true;
-      if (left <= 0) return false;
+      if (left <= 0 || looks === 0) return false;
+      looks -= 1;
       const lane = lanes.ready.take(always) as Lane;
       if (!lane.mayStart(now)) {
         const wakeAt = lane.wakeAt(now);

@@ -16,10 +16,10 @@ import type { LaneLoader } from './lane_loader.ts';
 import {
   claimLanes,
   findChangedLanes,
+  findGrownLanes,
   findHeldLanes,
   findOutdatedLanes,
   type Release,
-  readHeads,
   releaseLanes,
   sweepLanes,
 } from './lane_store.ts';
@@ -27,16 +27,18 @@ import type { LeasedLanes } from './leased_lanes.ts';
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
 import type { Recorder } from './recorder.ts';
+import { Slices } from './slices.ts';
 
 /** Maximum lanes that are claimed, and released, at once. */
 const claimMax = 500;
-const releaseMax = 2_000;
-/** Lanes that one slice of a sweep, and one statement of a review, checks. */
+const releaseMax = 500;
+/** Lanes that one slice of a sweep, one statement of a review, and one statement for heads checks. */
 const sweepMax = 5_000;
 const reviewMax = 5_000;
-/**
- * Milliseconds that an idle lane is kept: usually, and if this node leases nearly as many lanes as it may.
- */
+const headsMax = 5_000;
+/** Waiting lanes that one poll checks for lost notifications. */
+const changedMax = 2_000;
+/** Milliseconds that an idle lane is kept: usually, and at least, if this node leases nearly as many lanes as it may. */
 const lingerMs = 10_000;
 const crowdedLingerMs = 1_000;
 /**
@@ -46,6 +48,7 @@ const crowdedLingerMs = 1_000;
 const roundMs = 2_000;
 const betweenRoundsMs = 5_000;
 const claimPauseMs = 500;
+const releasePauseMs = 500;
 const pollPauseMs = 1_000;
 const sweepPauseMs = 30_000;
 /** The same pause if the node may have missed something. */
@@ -67,6 +70,7 @@ export interface LaneLeasesOptions {
 export class LaneLeases {
   readonly #options: LaneLeasesOptions;
   #claimAt = 0;
+  #releaseAt = 0;
   #pollAt = 0;
   #sweepAt = 0;
   #sweptAt = Number.NEGATIVE_INFINITY;
@@ -74,6 +78,7 @@ export class LaneLeases {
   #sweepAfter: number | null = null;
   /** When the last successful poll began. */
   #currentAt = 0;
+  readonly #polls = new Slices<Lane>(changedMax);
   #isPolling = false;
   #isClaiming = false;
   /** Lanes being released. Another node may claim them before the response of the database arrives. */
@@ -192,8 +197,8 @@ export class LaneLeases {
     if (now >= this.#claimAt) {
       this.#claimAt = now + claimPauseMs;
       this.#claim(now);
-      this.#release(now);
     }
+    if (now >= this.#releaseAt) this.#release(now);
     if (now >= this.#pollAt) {
       this.#pollAt = now + pollPauseMs;
       this.#poll(now);
@@ -218,15 +223,19 @@ export class LaneLeases {
 
   #release(now: number): void {
     if (this.#releasing.size > 0) return;
+    this.#releaseAt = now + releasePauseMs;
     const { db, node, lanes, loader, background } = this.#options;
     const releases: Release[] = [];
     for (const lane of lanes.all()) {
       if (!this.#mayRelease(lane, now)) continue;
+      if (releases.length === releaseMax) {
+        this.#releaseAt = now;
+        break;
+      }
       const isBetween = isBetweenTurns(lane, now);
       if (isBetween) lane.tenant.refused -= 1;
       lane.dropWaiting();
       releases.push(releaseOf(lane, now, isBetween));
-      if (releases.length >= releaseMax) break;
     }
     if (releases.length === 0) return;
     this.#releasing = new Set(releases.map(({ lane }) => lane));
@@ -246,9 +255,10 @@ export class LaneLeases {
     });
   }
 
+  /** The less room there is, the shorter. */
   get #lingerMs(): number {
     const { lanes } = this.#options;
-    return lanes.room < lanes.quotas.lanes / 4 ? crowdedLingerMs : lingerMs;
+    return Math.max(crowdedLingerMs, lingerMs * Math.min(1, lanes.room / (lanes.quotas.lanes / 4)));
   }
 
   #mayRelease(lane: Lane, now: number): boolean {
@@ -289,20 +299,12 @@ export class LaneLeases {
         await node.heartbeat();
         await holds.poll();
         if (!this.isCurrent(performance.now())) this.#startOver();
-        else void this.reload(await findChangedLanes(db, waiting));
+        else void this.reload(await findChangedLanes(db, this.#polls.next(waiting)));
         this.#currentAt = now;
       } finally {
         this.#isPolling = false;
       }
-      if (node.hasPeers || this.#mustReconcile) {
-        const heads = await readHeads(db, lanes.ids());
-        for (const [id, head] of heads) {
-          const lane = lanes.get(id);
-          if (lane === undefined || head <= lane.head) continue;
-          lane.head = head;
-          lanes.reschedule(lane);
-        }
-      }
+      if (node.hasPeers || this.#mustReconcile) await this.#readHeads();
       if (now >= this.#sweepAt) {
         this.#sweptAt = now;
         this.#sweepAt = now + sweepPauseMs;
@@ -316,6 +318,20 @@ export class LaneLeases {
         loader.load(held.filter((id) => !lanes.has(id) && !loader.isLoading(id)));
       }
     });
+  }
+
+  /** Another node may have added deliveries to lanes of this node. */
+  async #readHeads(): Promise<void> {
+    const { db, lanes } = this.#options;
+    const all = [...lanes.all()];
+    for (let first = 0; first < all.length; first += headsMax) {
+      for (const [id, head] of await findGrownLanes(db, all.slice(first, first + headsMax))) {
+        const lane = lanes.get(id);
+        if (lane === undefined || head <= lane.head) continue;
+        lane.head = head;
+        lanes.reschedule(lane);
+      }
+    }
   }
 
   /**

@@ -21,8 +21,8 @@ import { findEndedLanes, type LaneState, loadLanes, postponeLanes } from './lane
 import type { LeasedLanes } from './leased_lanes.ts';
 import { type LoadGroup, LoadQueue } from './load_queue.ts';
 
-/** Maximum lanes of one statement. The event loop is busy for some milliseconds with the rows of one. */
-const loadMax = 250;
+/** Maximum lanes of one statement. The event loop is busy for some milliseconds with their rows. */
+const loadMax = 100;
 /** The same for the search for ended lanes, which returns few columns; and from how many lanes on it is worth a statement. */
 const endedMax = 5_000;
 const endedMin = 16;

@@ -333,13 +333,20 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
   };
 }
 
-/** Reads the heads of leased lanes that may have grown because another node fans out. */
-export async function readHeads(db: Database, lanes: readonly number[]): Promise<Map<number, number>> {
+/** Finds lanes with newer deliveries than the node knows. @returns their heads */
+export async function findGrownLanes(
+  db: Database,
+  lanes: readonly { id: number; head: number }[],
+): Promise<Map<number, number>> {
   const { rows } = await sql<{ lane: string; head: string }>`
-    select given.lane, l.head from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+    select given.lane, l.head
+    from unnest(
+      ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ head }) => head))}::bigint[]
+    ) as given (lane, head)
     cross join lateral (
       select next_sequence - 1 as head from lanes where id = given.lane offset 0
-    ) as l`.execute(db);
+    ) as l
+    where l.head > given.head`.execute(db);
   return new Map(rows.map(({ lane, head }) => [Number(lane), Number(head)]));
 }
 

@@ -4,6 +4,8 @@ import type { Lane } from './lane.ts';
 
 /** Lanes wake in slots of this many milliseconds. */
 const slotMs = 25;
+/** Lanes that wake at once. The event loop is busy for some milliseconds with them; the others wake in the next ticks. */
+export const wokenMax = 4_000;
 
 export class Sleepers {
   readonly #slots = new Map<number, Set<Lane>>();
@@ -33,17 +35,18 @@ export class Sleepers {
     if (lanes?.size === 0) this.#slots.delete(slot);
   }
 
-  /** Removes the lanes whose time has come. */
+  /** Removes the lanes whose time has come, the earliest first. */
   wake(now: number, onAwake: (lane: Lane) => void): void {
     const through = Math.floor(now / slotMs);
+    let left = wokenMax;
     while (this.#wokenThrough < through) {
-      this.#wokenThrough += 1;
-      const lanes = this.#slots.get(this.#wokenThrough);
-      this.#slots.delete(this.#wokenThrough);
-      for (const lane of lanes ?? []) {
-        this.#slotOf.delete(lane);
+      for (const lane of this.#slots.get(this.#wokenThrough + 1) ?? []) {
+        if (left === 0) return;
+        left -= 1;
+        this.delete(lane);
         onAwake(lane);
       }
+      this.#wokenThrough += 1;
     }
   }
 }

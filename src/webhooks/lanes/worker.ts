@@ -87,9 +87,10 @@ export class Worker {
   readonly #starter: AttemptStarter;
   readonly #counts: DeliveryCounts;
   readonly #budget: AttemptBudget;
-  #isStopping = false;
+  readonly #stopping = new AbortController();
   #timer: NodeJS.Timeout | undefined;
   #countTimer: NodeJS.Timeout | undefined;
+  #counting: Promise<void> | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -197,9 +198,23 @@ export class Worker {
     this.#timer = setInterval(() => this.#tick(), tickMs);
     this.#countTimer = setInterval(() => {
       // Errors here do not affect the lanes, so they trigger no reconciliation.
-      this.#counts.flush().catch(this.#options.onError);
       this.#budget.flush().catch(this.#options.onError);
+      void this.#writeCounts();
     }, countMs);
+  }
+
+  get #isStopping(): boolean {
+    return this.#stopping.signal.aborted;
+  }
+
+  #writeCounts(): Promise<void> {
+    this.#counting ??= this.#counts
+      .flush(this.#stopping.signal)
+      .catch(this.#options.onError)
+      .finally(() => {
+        this.#counting = undefined;
+      });
+    return this.#counting;
   }
 
   /**
@@ -260,7 +275,7 @@ export class Worker {
 
   /** Finishes attempts in flight, records them, and releases the lanes. */
   async stop(): Promise<void> {
-    this.#isStopping = true;
+    this.#stopping.abort();
     await this.#fanOut.stop();
     while (this.#starter.inFlight > 0) await new Promise((resolve) => setTimeout(resolve, 20));
     clearInterval(this.#timer);
@@ -270,13 +285,14 @@ export class Worker {
     const behind = [...this.#lanes.all()].filter(({ stored, cursor }) => stored?.cursor !== cursor);
     await storeCursors(this.#options.db, this.node.id, behind).catch(this.#onError);
     await this.node.leave().catch(this.#onError);
-    await this.#counts.flush().catch(this.#options.onError);
+    await this.#counting;
+    await this.#writeCounts();
     await this.#budget.flush().catch(this.#options.onError);
   }
 
   /** Ends at once: nothing more is started or written. */
   abandon(): void {
-    this.#isStopping = true;
+    this.#stopping.abort();
     this.node.abandon();
     clearInterval(this.#timer);
     clearInterval(this.#countTimer);

@@ -1,11 +1,12 @@
 /**
  * Health of subscriptions: outcomes counted per lane and time bucket. Each node counts outcomes in memory and adds them to the
- * table `delivery_stats` every few seconds in one statement. A node that is killed loses at most those seconds: the statistics
- * are approximate, the log is exact. Owns the table `delivery_stats`.
+ * table `delivery_stats` every few seconds; with many lanes slowly, because deliveries come first. A node that is killed loses what
+ * it has not added: the statistics are approximate, the log is exact. Owns the table `delivery_stats`.
  *
  *   outcome written → counted in memory → added to its buckets (5 minutes and 1 hour; per lane and in total) → deleted by age
  */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type RawBuilder, sql } from 'kysely';
 import { bigintArray, doubleArray, integerArray, textArray } from '../../database/arrays.ts';
 import { deleteBatches } from '../../database/batches.ts';
@@ -48,11 +49,17 @@ export interface CountedOutcome {
 const waitingMax = 50_000;
 /** Buckets of one statement. The arrays of more would keep the engine from sending for too long. */
 const writtenMax = 500;
+/**
+ * After each statement but the last, the next one waits this many times as long as the statement took, so they take a tenth of the
+ * time. With more waiting buckets than this they do not wait.
+ */
+const restFactor = 9;
+const restingMax = waitingMax / 2;
 
 export class DeliveryCounts {
   readonly #db: Database;
   /** Keyed by lane and the start of the bucket in seconds since 1970. */
-  #waiting = new Map<string, number[]>();
+  readonly #waiting = new Map<string, number[]>();
 
   constructor(db: Database) {
     this.#db = db;
@@ -75,21 +82,37 @@ export class DeliveryCounts {
     }
   }
 
-  /** Adds the counts to the table. Counts that cannot be written wait for the next call. */
-  async flush(): Promise<void> {
-    if (this.#waiting.size === 0) return;
-    const taken = [...this.#waiting];
-    this.#waiting = new Map();
-    for (let first = 0; first < taken.length; first += writtenMax) {
-      try {
-        await addToBuckets(this.#db, taken.slice(first, first + writtenMax));
-      } catch (error) {
-        for (const [key, counts] of taken.slice(first)) {
-          const newer = this.#waiting.get(key);
-          this.#waiting.set(key, newer === undefined ? counts : sum(counts, newer));
-        }
-        throw error;
+  /**
+   * Adds the counts to the table. Counts that cannot be written wait for the next call. One call runs at a time.
+   * @param hurry ends the pauses
+   */
+  async flush(hurry: AbortSignal): Promise<void> {
+    const keys = [...this.#waiting.keys()];
+    for (let first = 0; first < keys.length; first += writtenMax) {
+      const beganAt = performance.now();
+      await this.#write(keys.slice(first, first + writtenMax));
+      const restMs = (performance.now() - beganAt) * restFactor;
+      const mayRest = first + writtenMax < keys.length && this.#waiting.size <= restingMax;
+      if (mayRest) await sleep(restMs, undefined, { signal: hurry }).catch(() => {});
+    }
+  }
+
+  /** Outcomes that are counted during a pause are written with the others of their bucket. */
+  async #write(keys: readonly string[]): Promise<void> {
+    const taken = keys.flatMap((key) => {
+      const counts = this.#waiting.get(key);
+      this.#waiting.delete(key);
+      return counts === undefined ? [] : [[key, counts] as const];
+    });
+    if (taken.length === 0) return;
+    try {
+      await addToBuckets(this.#db, taken);
+    } catch (error) {
+      for (const [key, counts] of taken) {
+        const newer = this.#waiting.get(key);
+        this.#waiting.set(key, newer === undefined ? counts : sum(counts, newer));
       }
+      throw error;
     }
   }
 }

@@ -1,0 +1,33 @@
+/** Slices: each lane has its turn, and no turn has many more lanes than its share. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Slices } from '../../../src/webhooks/lanes/slices.ts';
+
+const lanesOf = (count: number) => Array.from({ length: count }, (_, id) => ({ id }));
+const sizeMax = 100;
+
+test('few lanes have their turn in every call', () => {
+  const slices = new Slices(sizeMax);
+  const lanes = lanesOf(sizeMax);
+  for (let call = 0; call < 3; call += 1) assert.deepEqual(slices.next(lanes), lanes);
+  assert.deepEqual(slices.next([]), []);
+});
+
+test('many lanes take turns', () => {
+  const slices = new Slices(sizeMax);
+  const lanes = lanesOf(800);
+  const calls = Array.from({ length: 8 }, () => slices.next(lanes));
+  for (const slice of calls) assert.equal(slice.length, sizeMax);
+  assert.equal(new Set(calls.flat()).size, lanes.length);
+});
+
+test('each lane has its turn while the number of slices changes', () => {
+  const slices = new Slices(sizeMax);
+  const [few, many] = [lanesOf(150), lanesOf(700)];
+  const seen = new Set<number>();
+  for (let call = 0; call < 8; call += 1) {
+    for (const { id } of slices.next(call % 3 === 0 ? many : few)) seen.add(id);
+  }
+  for (const { id } of few) assert.ok(seen.has(id), `lane ${id} had no turn`);
+});
