@@ -10,6 +10,7 @@ import { spawnSync } from 'node:child_process';
 import { badEvent } from './incidents/bad_event.ts';
 import { manyBySql, oneEvent, rateLimitedLanes } from './incidents/crowds.ts';
 import { clientDelete } from './incidents/endings.ts';
+import { filterBomb } from './incidents/filter_bomb.ts';
 import { hangingHosts, oneAddress } from './incidents/hanging.ts';
 import { foreignSnapshot, lockedLane } from './incidents/locks.ts';
 import { patchKind } from './incidents/patch_kind.ts';
@@ -23,6 +24,7 @@ const incidents: Record<string, Incident> = {
   'foreign-snapshot': foreignSnapshot,
   'client-delete': clientDelete,
   'bad-event': badEvent,
+  'filter-bomb': filterBomb,
   'hanging-hosts': hangingHosts,
   'one-address': oneAddress,
   'patch-kind': patchKind,

@@ -45,6 +45,8 @@ create table subscriptions (
   filter json,
   filter_path jsonpath,
   filter_digest bytea,
+  -- What an evaluation of the filter costs fan-out, in deliveries. The cost grows with the path.
+  filter_weight integer not null generated always as (coalesce(octet_length(filter_path::text) / 500, 0)) stored,
   -- The event position at the creation of the subscription. Unlike times, positions are safe against clock changes. An event
   -- with a greater position is newer than the subscription. An event with a smaller position may have been committed later,
   -- because transactions overlap; for these the times decide.
@@ -54,11 +56,11 @@ create table subscriptions (
   check (owner = 'user' or client_id is not null)
 );
 
-create index subscriptions_of_account on subscriptions (account_id, lane) where state <> 'ended';
+create index subscriptions_of_account on subscriptions (account_id, lane) include (filter_weight) where state <> 'ended';
 create index subscriptions_of_grant on subscriptions (grant_id) where state <> 'ended';
 create index subscriptions_of_client on subscriptions (client_id, id) where state <> 'ended';
 -- A client has few subscriptions of its own, but may have thousands for its users.
-create index subscriptions_of_client_itself on subscriptions (client_id, lane) where owner = 'client' and state <> 'ended';
+create index subscriptions_of_client_itself on subscriptions (client_id, lane) include (filter_weight) where owner = 'client' and state <> 'ended';
 
 -- The sweeps of the lanes read the live ones, and retention the ended ones.
 create index subscriptions_live on subscriptions (lane) where state <> 'ended';

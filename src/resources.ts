@@ -102,7 +102,11 @@ function registerAgents(
     guard: limitGuard(guard, limiter),
     tools,
     slots: new StreamSlots(app),
-    calls: new StreamSlots(app, toolCallLimits, 'tool calls in progress'),
+    calls: new StreamSlots(app, {
+      limits: toolCallLimits,
+      noun: 'tool calls in progress',
+      areResumable: false,
+    }),
     events,
   });
 }
@@ -119,7 +123,7 @@ function createEvents(
     callbacks: { allowInsecure: config.insecureSubscribers, allow },
     cursors: new AgentCursors(secret),
     recover: () => webhooks.recover(),
-    slots: new StreamSlots(app, eventStreamLimits, 'event streams'),
+    slots: new StreamSlots(app, { limits: eventStreamLimits, noun: 'event streams' }),
   });
 }
 

@@ -15,7 +15,7 @@ export const conditionsMax = 10;
 export const choicesMax = 100;
 export const pathCharactersMax = 256;
 export const textCharactersMax = 1_000;
-/** Maximum bytes of a filter as JSON: the time of an evaluation grows with its size, and all accounts wait for it. */
+/** Maximum bytes of a filter as JSON: the time of an evaluation grows with its size. Fan-out counts it (`filter_weight`). */
 export const filterBytesMax = 65_536;
 
 export type Scalar = string | number | boolean | null;
@@ -125,7 +125,8 @@ export function stepsOf(pointer: string): string[] | undefined {
 
 /**
  * Compiles a filter to an SQL/JSON path predicate, in strict mode: arrays are not unwrapped, and a missing value is an error, which
- * makes the condition unknown and with it false.
+ * makes the condition unknown and with it false. A condition reads its value once and compares it with each choice, because the path to
+ * a value can cost more than a comparison.
  * @param filter without errors
  */
 export function filterPath(filter: Filter): string {
@@ -134,24 +135,31 @@ export function filterPath(filter: Filter): string {
 }
 
 function predicate(each: Negatable): string {
-  if ('not' in each) {
-    const inner = predicate(each.not);
-    return `((${inner}) is unknown || !(${inner}))`;
-  }
-  const [operator, operand] = operandOf(each);
-  const place = `$${(stepsOf(each.path) as string[]).map(accessor).join('')}`;
+  const isNegated = 'not' in each;
+  const condition = isNegated ? each.not : each;
+  const place = placeOf(condition);
+  const [operator, operand] = operandOf(condition);
+  // Only a missing value makes a condition unknown.
+  const isMissing = `(exists(${place})) is unknown`;
+  if (operator === 'exists') return operand === isNegated ? `(${isMissing})` : `(exists(${place}))`;
+  const isMet = `exists(${place} ? (${comparison(operator, operand)}))`;
+  return isNegated ? `(${isMissing} || !(${isMet}))` : `(${isMet})`;
+}
+
+/** The value is `@`. */
+function comparison(operator: Exclude<Operator, 'exists'>, operand: Scalar | Scalar[]): string {
   switch (operator) {
-    case 'exists': {
-      const exists = `exists(${place})`;
-      return operand === true ? `(${exists})` : `((${exists}) is unknown || !(${exists}))`;
-    }
     case 'in':
-      return `(${(operand as Scalar[]).map((value) => `${place} == ${literal(value)}`).join(' || ')})`;
+      return (operand as Scalar[]).map((value) => `@ == ${literal(value)}`).join(' || ');
     case 'prefix':
-      return `(${place} starts with ${literal(operand as string)})`;
+      return `@ starts with ${literal(operand as string)}`;
     default:
-      return `(${place} ${signs[operator]} ${literal(operand as Scalar)})`;
+      return `@ ${signs[operator]} ${literal(operand as Scalar)}`;
   }
+}
+
+function placeOf({ path }: Condition): string {
+  return `$${(stepsOf(path) as string[]).map(accessor).join('')}`;
 }
 
 const signs = { eq: '==', gt: '>', gte: '>=', lt: '<', lte: '<=' } as const;

@@ -19,6 +19,7 @@ import { handleClientError, handleError, handleNotFound, type ProblemPage, rejec
 import { requireHostHeader } from './host_header.ts';
 import { parseJson } from './json.ts';
 import { refuseEncodedPaths } from './path_spelling.ts';
+import { limitUnreadResponses } from './unread_responses.ts';
 
 /** Fastify types the handler of its own errors, such as an invalid URL, more narrowly than other error handlers. */
 type FrameworkErrors = NonNullable<FastifyServerOptions['frameworkErrors']>;
@@ -122,6 +123,7 @@ export function createApplication(
   requireHostHeader(app);
   refuseEncodedPaths(app);
   closeUnreadBodies(app, bodyBytesMax);
+  limitUnreadResponses(app);
   app.setErrorHandler(handleError);
   app.setNotFoundHandler((request: FastifyRequest, reply) =>
     handleNotFound(app, request, reply, problemPage),

@@ -1,8 +1,10 @@
 /**
  * Limits of responses that stay open: for a token, for an account (or an app that acts for itself), for an app with all its users, and for
- * a node. New tokens are easy to get, new accounts are not, and an app may have many accounts. A server that stops ends them all.
+ * a node. New tokens are easy to get, new accounts are not, and an app may have many accounts. Ten accounts with two apps could fill a
+ * node. So a stream that finds its app or node full takes the place of one of the app or account that has most, if that has at least two more
+ * than its own: whoever has few streams always gets one. A server that stops ends them all.
  *
- *   taken → aborted (shutdown) | released
+ *   taken → aborted (shutdown, or its place is needed) | released
  */
 
 import type { FastifyInstance } from 'fastify';
@@ -25,14 +27,29 @@ export interface SlotHolder {
   clientId: string;
 }
 
+/** Why a signal aborted: the place is needed for somebody with fewer streams. */
+export const displaced = 'displaced';
+
+export interface SlotOptions {
+  limits?: SlotLimits;
+  noun?: string;
+  /** Whether clients continue elsewhere when their response ends. Otherwise none ends for another one. */
+  areResumable?: boolean;
+}
+
 export class StreamSlots {
   readonly #limits: SlotLimits;
   readonly #noun: string;
+  readonly #areResumable: boolean;
   readonly #open = new Map<AbortController, SlotHolder>();
 
-  constructor(api: Pick<FastifyInstance, 'addHook'>, limits: SlotLimits = streamLimits, noun = 'streams') {
+  constructor(
+    api: Pick<FastifyInstance, 'addHook'>,
+    { limits = streamLimits, noun = 'streams', areResumable = true }: SlotOptions = {},
+  ) {
     this.#limits = limits;
     this.#noun = noun;
+    this.#areResumable = areResumable;
     api.addHook('preClose', async () => {
       for (const stream of this.#open.keys()) stream.abort();
     });
@@ -50,13 +67,43 @@ export class StreamSlots {
     if (open.filter((each) => each.owner === owner).length >= ofOwner) {
       throw tooMany(429, `An account can have at most ${ofOwner} ${this.#noun} on a node.`);
     }
-    if (open.filter((each) => each.clientId === clientId).length >= app) {
+    const ofApp = open.filter((each) => each.clientId === clientId).length >= app;
+    const holder = { tokenId, owner, clientId };
+    if (ofApp && !this.#displace(holder, ['owner'], clientId)) {
       throw tooMany(429, `An app can have at most ${app} ${this.#noun} on a node.`);
     }
-    if (open.length >= node) throw tooMany(503, `This node can have no more ${this.#noun}. Try again.`);
+    if (!ofApp && open.length >= node && !this.#displace(holder, ['clientId', 'owner'], null)) {
+      throw tooMany(503, `This node can have no more ${this.#noun}. Try again.`);
+    }
     const slot = new AbortController();
-    this.#open.set(slot, { tokenId, owner, clientId });
+    this.#open.set(slot, holder);
     return slot;
+  }
+
+  /**
+   * Ends a response of whoever has most.
+   * @param groups what is compared, in this order @param clientId only responses of this app; null for all
+   * @returns whether there is room now
+   */
+  #displace(holder: SlotHolder, groups: readonly ('owner' | 'clientId')[], clientId: string | null): boolean {
+    if (!this.#areResumable) return false;
+    const open = [...this.#open].filter(([, each]) => clientId === null || each.clientId === clientId);
+    for (const group of groups) {
+      const byGroup = Map.groupBy(open, ([, each]) => each[group]);
+      const own = byGroup.get(holder[group])?.length ?? 0;
+      const [most = []] = [...byGroup.values()].toSorted((a, b) => b.length - a.length);
+      if (most.length < own + 2) continue;
+      // Of an app, the account that has most; the oldest response of that.
+      const [ofOwner = []] = [...Map.groupBy(most, ([, { owner }]) => owner).values()].toSorted(
+        (a, b) => b.length - a.length,
+      );
+      const [[slot] = []] = ofOwner;
+      if (slot === undefined) continue;
+      this.#open.delete(slot);
+      slot.abort(displaced);
+      return true;
+    }
+    return false;
   }
 
   release(slot: AbortController): void {

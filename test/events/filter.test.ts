@@ -130,6 +130,15 @@ test('every kind of the subscription must have the value', () => {
   ]);
 });
 
+test('the compiled path grows with the filter, and not with the product of its parts', () => {
+  const path = '/any'.repeat(64);
+  const choices = Array.from({ length: 100 }, (_none, index) => index);
+  const filter: Filter = { all: Array.from({ length: 10 }, () => ({ not: { path, in: choices } })) };
+  assert.deepEqual(errorsOf({ path, in: choices }), []);
+  const compiled = filterPath(filter).length;
+  assert.ok(compiled < 4 * JSON.stringify(filter).length, `${compiled} characters`);
+});
+
 /** The meaning of filters, written without the code under test. */
 function evaluate(filter: Filter, body: unknown): boolean {
   const valueAt = (path: string): unknown =>

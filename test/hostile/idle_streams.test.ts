@@ -11,8 +11,11 @@ import { appScopes, createPublisher, publish, subscribe, until } from '../suppor
 
 const server = await startTestServer({ after });
 
-async function createStream(client: Awaited<ReturnType<typeof createTestClient>>) {
-  const account = await createTestAccount(server);
+type TestClient = Awaited<ReturnType<typeof createTestClient>>;
+type TestAccount = Awaited<ReturnType<typeof createTestAccount>>;
+
+async function createStream(client: TestClient, given?: TestAccount) {
+  const account = given ?? (await createTestAccount(server));
   const { accessToken } = await mintAccessToken(server, { account, client, scopes: appScopes });
   const { id } = await subscribe({ request: requester(server, accessToken) }, { url: null });
   return { account, accessToken, path: `/subscriptions/${id}/events` };
@@ -58,4 +61,42 @@ test('thousands of attempts at idle streams take half of a node’s streams, and
     async () => received,
     (events) => events.includes('refs/heads/seen'),
   );
+});
+
+test('ten accounts with two apps fill a node, and others still get a stream', async (t) => {
+  const agent = new Agent({ keepAlive: true });
+  t.after(async () => agent.destroy());
+  const apps = [
+    await createTestClient(server, { scopes: appScopes }),
+    await createTestClient(server, { scopes: appScopes }),
+  ];
+  const taken: IncomingMessage[] = [];
+  const last = new Map<IncomingMessage, string>();
+  for (let number = 0; number < 10; number += 1) {
+    const account = await createTestAccount(server);
+    for (const app of apps) {
+      const tokens = [await createStream(app, account), await createStream(app, account)];
+      for (let index = 0; index < 10; index += 1) {
+        const stream = await open(agent, tokens[index % 2] as never);
+        assert.equal(stream.statusCode, 200);
+        stream.setEncoding('utf8').on('data', (text: string) => last.set(stream, text));
+        taken.push(stream);
+      }
+    }
+  }
+  const refused = await open(agent, await createStream(apps[0] as TestClient));
+  assert.equal(refused.statusCode, 200, 'a new account of an app that is full');
+  for (let number = 0; number < 3; number += 1) {
+    const stranger = await open(
+      agent,
+      await createStream(await createTestClient(server, { scopes: appScopes })),
+    );
+    assert.equal(stranger.statusCode, 200, 'a new app on a full node');
+  }
+  const ended = await until(
+    async () => taken.filter((stream) => stream.readableEnded),
+    (all) => all.length === 4,
+  );
+  for (const stream of ended)
+    assert.match(last.get(stream) ?? '', /event: end\ndata: \{"reason":"displaced"\}/);
 });

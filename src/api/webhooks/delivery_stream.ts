@@ -3,14 +3,14 @@
  * deliveries come first, then each delivery that is new or has changed. The log is polled once a second by index, so it does not
  * matter which node sends.
  *
- *   opened → poll, send changes → poll … → ended (token, subscription, time, shutdown) | connection closed
+ *   opened → poll, send changes → poll … → ended (token, subscription, time, shutdown, displaced) | connection closed
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../../http/problem.ts';
 import { beginStream } from '../../http/stream_response.ts';
-import type { SlotHolder, StreamSlots } from '../../http/stream_slots.ts';
+import { displaced, type SlotHolder, type StreamSlots } from '../../http/stream_slots.ts';
 
 /** The newest deliveries, which are watched for changes. */
 export const watchedMax = 100;
@@ -75,7 +75,10 @@ export class DeliveryStreams {
       }
       if (raw.writableLength > unreadBytesMax) return void raw.destroy();
       await sleep(pollMs, undefined, { signal: stream.signal }).catch(() => {});
-      if (stream.signal.aborted) break;
+      if (stream.signal.aborted) {
+        if (stream.signal.reason === displaced) reason = displaced;
+        break;
+      }
       if (performance.now() > endsAt) {
         reason = 'time';
         break;

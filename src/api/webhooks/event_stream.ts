@@ -3,13 +3,14 @@
  * when the client has taken most of the last one, so it buffers at most `unreadBytesMax` and one page.
  *
  *   opened → page → (client is slow) wait for it | (nothing new) wait, comments as heartbeats → page …
- *   → terminated (subscription ended or disabled) | end (token, time, shutdown) | connection closed
+ *   → terminated (subscription ended or disabled) | end (token, time, shutdown, displaced) | connection closed
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../../http/problem.ts';
 import { beginStream, endStream, hasRoom } from '../../http/stream_response.ts';
+import { displaced } from '../../http/stream_slots.ts';
 import type { EventPage, EventReader, ReadResult } from '../../webhooks/reader/event_reader.ts';
 import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
 import type { Subscription } from '../../webhooks/subscriptions/subscription.ts';
@@ -63,7 +64,10 @@ function endText({ event, reason }: LastEvent): string {
   return `event: ${event}\ndata: ${JSON.stringify({ reason })}\n\n`;
 }
 
-const shutdown: LastEvent = { event: 'end', reason: 'shutdown' };
+/** The server stops, or the place is needed. */
+function ended({ reason }: AbortSignal): LastEvent {
+  return { event: 'end', reason: reason === displaced ? displaced : 'shutdown' };
+}
 
 async function run(
   request: FastifyRequest,
@@ -100,7 +104,7 @@ async function run(
       await sleep(checkMs, undefined, { signal }).catch(() => {});
     }
   }
-  return shutdown;
+  return ended(signal);
 }
 
 /** Why the caller gets no more: the subscription ended or is disabled, or only the token has. */

@@ -125,7 +125,7 @@ interface PullQuery {
 /** @param slots of all live streams */
 export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots): void {
   const { api, db, guard, reader, watch } = options;
-  const waits = new StreamSlots(api, waitLimits, 'waiting requests');
+  const waits = new StreamSlots(api, { limits: waitLimits, noun: 'waiting requests' });
   registerAcknowledge(options);
 
   serve(options, pullRoutes.events, async ({ request, reply, caller, params: { id } }) => {

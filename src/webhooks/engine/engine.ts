@@ -33,6 +33,7 @@ import { Authorizer } from '../sending/authorization.ts';
 import { DeliveryKeyring } from '../sending/delivery_keyring.ts';
 import { Presenter } from '../sending/presentation.ts';
 import { Sender } from '../sending/sender.ts';
+import { tokenConnectionsMax } from '../sending/token_turns.ts';
 import { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import { holdFailingAgents } from '../subscriptions/agent_hold.ts';
 import { disableFailing, warnFailing } from '../subscriptions/failing.ts';
@@ -133,7 +134,7 @@ class Engine {
     this.#db = db;
     this.#slowDb = open(`${sessionSettings} -c lock_timeout=1s`, 1, slowWaitMs);
     const { egress, clientCertificate } = settings;
-    this.#tokens = createGuardedFetch(egress);
+    this.#tokens = createGuardedFetch(egress, { connectionsMax: tokenConnectionsMax });
     this.#sender = new Sender({
       ...egress,
       ...(clientCertificate === null ? {} : { clientCertificate }),

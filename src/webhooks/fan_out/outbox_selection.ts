@@ -1,7 +1,7 @@
 /**
  * Selects what a fan-out pass takes from the outbox. The pass visits accounts in the order of their turns (turns.ts) and takes the
  * oldest events of each. Before any matching, the number of subscriptions that could get an event bounds the pass. These are the
- * subscriptions of the event's account, and of the apps that act for it. Each account gets an equal share of the pass and at least
+ * subscriptions of the event's account, and of the apps that act for it. One with an expensive filter counts as several. Each account gets an equal share of the pass and at least
  * one event. A pass skips heavy accounts that rest (heavy_accounts.ts), and further ones once the share of heavy accounts is used.
  * It skips accounts whose events are fanned out in slices (slices.ts).
  *
@@ -144,15 +144,15 @@ export function chooseFromOutbox(
       cross join lateral (
         select case when next.day = ${day}::date and not next.rests then greatest(
           case when next.through_lane > 0 then ${sql.lit(sliceDeliveriesMin)} end, cardinality(next.lanes), (
-          select count(*) from (
-            select from subscriptions s where s.account_id = next.turn and s.state <> 'ended'
+          select coalesce(sum(1 + filter_weight), 0) from (
+            select s.filter_weight from subscriptions s where s.account_id = next.turn and s.state <> 'ended'
             limit ${sql.lit(sliceDeliveriesMin)}
           ) as few
         ) + (
-          select count(*) from (
-            select from ${actingApps(sql`next.turn`)} as app
+          select coalesce(sum(1 + filter_weight), 0) from (
+            select own.filter_weight from ${actingApps(sql`next.turn`)} as app
             cross join lateral (
-              select from subscriptions s
+              select s.filter_weight from subscriptions s
               where s.client_id = app.client_id and s.owner = 'client' and s.state <> 'ended' offset 0
             ) as own
             limit ${sql.lit(sliceDeliveriesMin)}

@@ -17,7 +17,7 @@ export interface NextSlice extends Slice {
 
 /**
  * Finds the next slice of the oldest event of an account. Its lanes are in the order of their ids.
- * @param max deliveries of the slice
+ * @param max deliveries of the slice, with the weights of their filters
  * @returns undefined if no event waits
  */
 export async function findSlice(
@@ -37,22 +37,24 @@ export async function findSlice(
     select id, day::text, through_lane, case when lanes is not null then (
         select lane from unnest(lanes) as lane where lane > through_lane order by lane offset ${last}::int limit 1
       ) else (
-        select lane from (
+        select min(lane) from (
+          select lane, sum(1 + filter_weight) over (order by lane) as total from (
           (
-            select lane from subscriptions s
+            select lane, filter_weight from subscriptions s
             where s.account_id = ${account}::uuid and s.state <> 'ended' and s.lane > through_lane
             order by lane limit ${max}::int
           )
           union all
-          select own.lane
+          select own.lane, own.filter_weight
           from ${actingApps(sql`${account}::uuid`)} as app
           cross join lateral (
-            select lane from subscriptions s
+            select lane, filter_weight from subscriptions s
             where s.client_id = app.client_id and s.owner = 'client' and s.state <> 'ended' and s.lane > through_lane
             order by lane limit ${max}::int
           ) as own
-        ) as each
-        order by lane offset ${last}::int limit 1
+          ) as each
+        ) as summed
+        where total >= ${max}::int
       ) end as up_to
     from next`.execute(db);
   const [row] = rows;

@@ -149,14 +149,14 @@ export class AttemptStarter {
   /** Sends at once if neither the body nor the authorization must be waited for. */
   #prepare(attempt: Attempt): void {
     const { presenter, authorizer } = this.#options;
-    const { subscription, template } = attempt.lane;
+    const { subscription, template, tenant } = attempt.lane;
     const event = presenter.present(subscription, attempt.waiting.event);
     if (template.auth === null && !(event instanceof Promise)) {
       this.#send(event, undefined, attempt);
       return;
     }
     // Rejects if the authorizer throws.
-    const authorized = (async () => authorizer.authorize(subscription.id, template.auth))();
+    const authorized = (async () => authorizer.authorize(subscription.id, tenant.key, template.auth))();
     void this.#sendPrepared(Promise.all([event, authorized]), attempt);
   }
 

@@ -1,11 +1,13 @@
 /**
  * Authenticates requests to subscribers (subscriptions/subscriber_auth.ts). Access tokens are kept in memory until they expire, each for one
- * subscription: no subscription can use a token of another one. At most one request for a token of a subscription is in progress.
+ * subscription: no subscription can use a token of another one. At most one request for a token of a subscription is in progress, and
+ * accounts take turns at the authorization servers (token_turns.ts).
  */
 
 import { LRUCache } from 'lru-cache';
 import type { GuardedFetch } from '../../egress/fetch.ts';
 import type { ClientCredentials, SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
+import { TokenTurns } from './token_turns.ts';
 
 /** What a request carries to authenticate. */
 export interface Authorization {
@@ -54,20 +56,27 @@ const certificate: Authorization = { lines: '', isMutual: true, token: null };
 export class Authorizer {
   readonly #fetch: GuardedFetch;
   readonly #hasCertificate: boolean;
+  readonly #turns: TokenTurns;
   readonly #held = new LRUCache<string, Held>({ max: heldMax });
 
   /** @param hasCertificate whether connections can present a client certificate */
-  constructor(fetch: GuardedFetch, hasCertificate: boolean) {
+  constructor(fetch: GuardedFetch, hasCertificate: boolean, turns: TokenTurns = new TokenTurns()) {
     this.#fetch = fetch;
+    this.#turns = turns;
     this.#hasCertificate = hasCertificate;
   }
 
   /**
    * @param subscription its id
+   * @param account whose subscription it is, or the app that acts for itself
    * @returns at once if no token is needed or one is held
    * @throws AuthError, possibly by the promise
    */
-  authorize(subscription: string, auth: SubscriberAuth | null): Authorization | Promise<Authorization> {
+  authorize(
+    subscription: string,
+    account: string,
+    auth: SubscriberAuth | null,
+  ): Authorization | Promise<Authorization> {
     if (auth === null) return none;
     switch (auth.type) {
       case 'basic':
@@ -81,7 +90,7 @@ export class Authorizer {
         if (!this.#hasCertificate) throw new AuthError('the deployment has no client certificate');
         return certificate;
       case 'oauth2':
-        return this.#tokenOf(subscription, auth);
+        return this.#tokenOf(subscription, account, auth);
     }
   }
 
@@ -99,7 +108,11 @@ export class Authorizer {
     return true;
   }
 
-  #tokenOf(subscription: string, auth: ClientCredentials): Authorization | Promise<Authorization> {
+  #tokenOf(
+    subscription: string,
+    account: string,
+    auth: ClientCredentials,
+  ): Authorization | Promise<Authorization> {
     const key = keyOf(subscription, auth);
     const now = performance.now();
     let held = this.#held.get(key);
@@ -111,13 +124,15 @@ export class Authorizer {
     if (held.requested !== null) return held.requested;
     if (held.failure !== null && now - held.requestedAt < quietMs) throw held.failure;
     held.requestedAt = now;
-    held.requested = this.#request(auth, held);
+    held.requested = this.#request(account, auth, held);
     return held.requested;
   }
 
-  async #request(auth: ClientCredentials, held: Held): Promise<Authorization> {
+  async #request(account: string, auth: ClientCredentials, held: Held): Promise<Authorization> {
     try {
-      const { token, seconds } = await requestToken(this.#fetch, auth);
+      const issued = await this.#turns.run(auth.token_url, account, () => requestToken(this.#fetch, auth));
+      if (issued === undefined) throw new AuthError('too many requests to the token URL are waiting');
+      const { token, seconds } = issued;
       held.failure = null;
       held.authorization = { lines: `authorization: Bearer ${token}\r\n`, isMutual: false, token };
       held.until = performance.now() + seconds * 1_000;

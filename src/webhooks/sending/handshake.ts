@@ -19,6 +19,7 @@ import { buildChallenge, type DeploymentSigners } from './delivery_request.ts';
 import type { ExchangeResult } from './exchange.ts';
 import { createSigningKeys } from './secret_keys.ts';
 import { Sender, type SenderOptions } from './sender.ts';
+import { TokenTurns, tokenConnectionsMax } from './token_turns.ts';
 
 /** The kind that the request names. */
 const verificationKind = 'verification';
@@ -76,6 +77,7 @@ export interface HandshakesOptions extends SenderOptions {
 export class Handshakes {
   readonly #options: HandshakesOptions;
   readonly #tokens: ReturnType<typeof createGuardedFetch>;
+  readonly #turns = new TokenTurns();
   /** Made for the first handshake. */
   #sender: Sender | undefined;
   readonly #rates = new LRUCache<string, TokenBucket>({ max: ownersMax });
@@ -88,7 +90,7 @@ export class Handshakes {
     this.#options = options;
     // The certificate is for the subscriber, not for its authorization server.
     const { clientCertificate: _certificate, ...egress } = options;
-    this.#tokens = createGuardedFetch(egress);
+    this.#tokens = createGuardedFetch(egress, { connectionsMax: tokenConnectionsMax });
   }
 
   /** Whether every URL needs a handshake, also if its subscription does not ask for one. */
@@ -116,7 +118,7 @@ export class Handshakes {
     if (waitMs > 0) return { retryAfterSeconds: Math.ceil(waitMs / 1_000) };
     this.#inProgress.push(owner);
     try {
-      const reason = await this.#challenge(target);
+      const reason = await this.#challenge(target, owner.account);
       if (reason !== null) {
         this.#failuresOf(owner.app, host, performance.now()).take();
         return { reason };
@@ -156,12 +158,12 @@ export class Handshakes {
   }
 
   /** @returns why the server did not echo; null if it did */
-  async #challenge(target: HandshakeTarget): Promise<string | null> {
+  async #challenge(target: HandshakeTarget, account: string): Promise<string | null> {
     const { headerNames, signers, clientCertificate, isRequired: _isRequired, ...sending } = this.#options;
-    const authorizer = new Authorizer(this.#tokens.fetch, clientCertificate !== undefined);
+    const authorizer = new Authorizer(this.#tokens.fetch, clientCertificate !== undefined, this.#turns);
     let authorization: Authorization;
     try {
-      authorization = await authorizer.authorize('', target.auth);
+      authorization = await authorizer.authorize('', account, target.auth);
     } catch (error) {
       if (error instanceof AuthError) return error.message;
       throw error;

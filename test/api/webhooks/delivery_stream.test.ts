@@ -26,7 +26,9 @@ test('one account or app cannot take all streams of a node with many tokens', as
   for (let other = 1; other < 10; other += 1) {
     assert.deepEqual(await openMany(20, `other ${other}`), Array(20).fill(undefined));
   }
-  assert.equal(await open('token', 'too late'), 503);
+  // Whoever has fewer than the others by two gets a place of theirs, until the shares are equal.
+  assert.deepEqual(await openMany(20, 'late'), [...Array(18).fill(undefined), 503, 503]);
+  assert.equal(await open('another', 'other 1'), 503);
 });
 
 test('one token cannot take all streams of its account', async () => {
@@ -42,6 +44,11 @@ test('an app with many users can take half of the streams of a node', async () =
     for (let stream = 0; stream < 20; stream += 1)
       assert.equal(await open(`${user} ${stream}`, `user ${user}`, 'app'), undefined);
   }
-  assert.equal(await open('token', 'user 6', 'app'), 429);
-  assert.equal(await open('token', 'user 6', 'another app'), undefined);
+  // Another user takes a place of the five, and the app has no more than before.
+  for (let stream = 0; stream < 16; stream += 1)
+    assert.equal(await open(`6 ${stream}`, 'user 6', 'app'), undefined);
+  assert.equal(await open('6 more', 'user 6', 'app'), 429);
+  for (let stream = 0; stream < 100; stream += 1)
+    assert.equal(await open(`other ${stream}`, `another ${stream}`, 'another app'), undefined);
+  assert.equal(await open('other', 'another', 'another app'), 429);
 });

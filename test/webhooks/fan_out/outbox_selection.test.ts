@@ -6,11 +6,13 @@ import { sql } from 'kysely';
 import { textArray } from '../../../src/database/arrays.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
 import { Lease, LeaseLostError } from '../../../src/database/lease.ts';
+import { filterPath } from '../../../src/events/filter.ts';
 import { type FanOutPass, fanOut, type KindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
 import { HeavyAccounts } from '../../../src/webhooks/fan_out/heavy_accounts.ts';
 import { readSnapshot } from '../../../src/webhooks/fan_out/outbox_changes.ts';
-import type { PassRange } from '../../../src/webhooks/fan_out/outbox_selection.ts';
+import type { PassRange, Visit } from '../../../src/webhooks/fan_out/outbox_selection.ts';
 import { findNextEvent, type NextEvent, parkEvent } from '../../../src/webhooks/fan_out/parked_events.ts';
+import { findSlice } from '../../../src/webhooks/fan_out/slices.ts';
 import { Turns } from '../../../src/webhooks/fan_out/turns.ts';
 import { createDatabase } from '../../support/database/database.ts';
 
@@ -105,6 +107,34 @@ test('heavy accounts share their part of a pass, with an event each; others are 
   assert.deepEqual(await leftAfter(600), [17, 17, 0]);
   assert.deepEqual(await leftAfter(399), [16, 16, 0]);
   assert.deepEqual(await leftAfter(0), [15, 15, 0]);
+});
+
+test('a filter that is expensive to evaluate counts as deliveries, in passes and in slices', async (t) => {
+  const db = await openOutbox(t);
+  await addAccount(db, 1, { subscriptions: 20, events: 50 });
+  await addAccount(db, 2, { subscriptions: 20, events: 20 });
+  const choices = Array.from({ length: 100 }, (_none, index) => index);
+  const path = filterPath({ all: Array.from({ length: 10 }, () => ({ path: '/a', in: choices })) });
+  await sql`
+    update subscriptions set filter_path = ${path}::jsonpath where account_id = ${idOf(1)}::uuid`.execute(db);
+  const { rows } = await sql<{
+    weight: number;
+  }>`select max(filter_weight) as weight from subscriptions`.execute(db);
+  const weight = 1 + (rows[0]?.weight ?? 0);
+  assert.ok(weight > 10, `a thousand comparisons weigh ${weight}`);
+  const { heavy } = await pass(db, { limits: { ...limits, deliveries: 5_000 } });
+  assert.deepEqual(
+    heavy.map(({ deliveries }) => deliveries),
+    [20 * weight],
+  );
+  assert.equal(await eventsLeft(db, 1), 49);
+  assert.equal(await eventsLeft(db, 2), 0);
+  const turns = new Turns(today);
+  await turns.update(db);
+  const slice = await findSlice(db, turns.place(idOf(1)) as Visit, turns.snapshot, 5 * weight);
+  const { rows: lanes } = await sql<{ lane: string }>`
+    select lane from subscriptions where account_id = ${idOf(1)}::uuid order by lane`.execute(db);
+  assert.equal(slice?.upTo, Number(lanes[4]?.lane));
 });
 
 test('a pass takes nothing and an event is not parked when another node has become leader', async (t) => {

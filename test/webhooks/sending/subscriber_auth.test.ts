@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID, X509Certificate } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
 import { createServer as createTls } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -10,6 +11,9 @@ import { after, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
 import { sql } from 'kysely';
+import { createGuardedFetch } from '../../../src/egress/fetch.ts';
+import { Authorizer } from '../../../src/webhooks/sending/authorization.ts';
+import { TokenTurns } from '../../../src/webhooks/sending/token_turns.ts';
 import {
   authorityCertificate,
   machineAuthorityCertificate,
@@ -371,3 +375,61 @@ async function certificateOf(baseUrl: string): Promise<{ pem: string; sha256: st
   };
   return meta.client_certificate;
 }
+
+test('requests for tokens that hang take two places of an account, and others get theirs', async (t) => {
+  const hanging = new Set<ServerResponse>();
+  const seen: string[] = [];
+  const issuer = await startSubscriber(t, ({ headers }, response) => {
+    const user = Buffer.from(headers.authorization?.slice(6) ?? '', 'base64')
+      .toString()
+      .split(':', 1)[0] as string;
+    seen.push(user);
+    if (user === 'hangs') return void hanging.add(response);
+    const body = JSON.stringify({ access_token: 'token', token_type: 'Bearer', expires_in: 3_600 });
+    response.writeHead(200, { 'content-type': 'application/json' }).end(body);
+  });
+  const subscriber = await startSubscriber(t);
+  const authOf = (id: string) => ({
+    ...{ type: 'oauth2', token_url: `${issuer.url}/token`, client_id: id, client_secret: secretText },
+  });
+  const hostile = await createApp(server);
+  const stranger = await createApp(server);
+  // A host that has accepted nothing gets few attempts, so there are several.
+  for (let host = 0; host < 8; host += 1) {
+    const { url } = await startSubscriber(t);
+    for (let number = 0; number < 4; number += 1) await subscribe(hostile, { url, auth: authOf('hangs') });
+  }
+  const { id } = await subscribe(stranger, { url: subscriber.url, auth: authOf('stranger') });
+  await publish(publisher, hostile.account, [randomUUID()]);
+  await until(
+    async () => hanging.size,
+    (count) => count >= 2,
+  );
+  await publish(publisher, stranger.account, [randomUUID()]);
+  const attempts = await attemptsOf(stranger, id);
+  assert.deepEqual(
+    attempts.map(({ status }: { status: number }) => status),
+    [204],
+  );
+  for (const response of hanging) response.destroy();
+});
+
+test('a server that never issues a token gets few requests, however many subscriptions name it', async (t) => {
+  const victim = await startSubscriber(t, (_received, response) => response.writeHead(404).end());
+  const turns = new TokenTurns();
+  const egress = createGuardedFetch({ allowLoopback: true });
+  t.after(() => egress.close());
+  const authorizer = new Authorizer(egress.fetch, false, turns);
+  const auth = { type: 'oauth2', token_url: `${victim.url}/`, client_id: 'x', client_secret: 'x' } as const;
+  const begunAt = performance.now();
+  const failures = await Promise.all(
+    Array.from({ length: 200 }, (_none, number) =>
+      Promise.resolve(authorizer.authorize(`subscription ${number}`, `account ${number}`, auth)).catch(
+        ({ message }: Error) => message,
+      ),
+    ),
+  );
+  const seconds = (performance.now() - begunAt) / 1_000;
+  assert.ok(victim.received.length <= 20 + 5 * seconds + 1, `${victim.received.length} in ${seconds} s`);
+  assert.ok(failures.includes('too many requests to the token URL are waiting'));
+});
