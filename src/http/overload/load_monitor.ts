@@ -14,8 +14,8 @@ import type { Admission } from './admission.ts';
 const sampleMs = 20;
 const samplesPerInterval = 10;
 /** Longest wait that is no overload: of a timer for the event loop, of a statement for a connection. */
-export const loopDelayMsMax = 50;
-export const databaseWaitMsMax = 100;
+const loopDelayMsMax = 50;
+const databaseWaitMsMax = 100;
 /** Fewer places would leave connections of the database unused, and the first class without a reserve. */
 const placesMin = 8;
 const decrease = 0.75;

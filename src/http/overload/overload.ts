@@ -71,7 +71,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     monitor.start();
     if (!reserveBody(bodies, request, reply, identifyOnce)) return turnAway(request, reply, 'bytes');
     const admit = () => {
-      if (request.raw.destroyed) place.leave();
+      if (request.raw.socket.destroyed) place.leave();
       else done();
     };
     if (place.enter(admit, (reason) => turnAway(request, reply, reason))) done();

@@ -151,7 +151,7 @@ async function createUsers(server: TestServer): Promise<[App, App]> {
       const account = await createTestAccount(server);
       const { accessToken, grantId } = await mintAccessToken(server, { account, client, scopes: appScopes });
       const request = requester(server, accessToken);
-      return { account, clientId: client.id, grantId: grantId as string, request };
+      return { account, clientId: client.id, grantId: grantId as string, accessToken, request };
     }),
   );
   return [first as App, second as App];
