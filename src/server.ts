@@ -9,11 +9,12 @@ import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
+import type { Registry } from 'prom-client';
 import { readUpstreamSecrets, type UpstreamSecrets } from './accounts/upstream/provider_settings.ts';
 import { createUpstreamClient } from './accounts/upstream/upstream_client.ts';
 import type { Config } from './config/config.ts';
 import { divideConnections, findConnectionShortage } from './database/connections.ts';
-import { openDatabase } from './database/database.ts';
+import { type Database, openDatabase } from './database/database.ts';
 import { enterEpoch } from './database/epoch.ts';
 import { Notifications } from './database/notifications.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
@@ -28,13 +29,15 @@ import { registerHealth } from './http/health.ts';
 import { startIdempotencySweep } from './http/idempotency.ts';
 import { countFalseHints, countRequests, createRegistry, registerMetrics } from './http/metrics.ts';
 import { metricsAccess } from './http/metrics_access.ts';
+import { limitConnections } from './http/overload/connection_limit.ts';
+import { limitLoad } from './http/overload/overload.ts';
 import { RateLimiter } from './http/rate_limit.ts';
 import { tlsOptions, watchTls } from './http/tls.ts';
 import { registerTracing } from './http/tracing.ts';
 import { EventErrors } from './mcp/events/errors.ts';
 import { apiLimits } from './mcp/tools/api_tool.ts';
 import { createMailing } from './notices/mailing.ts';
-import { createAuthorization } from './oauth/authorization.ts';
+import { type Authorization, createAuthorization } from './oauth/authorization.ts';
 import type { Platform } from './platform.ts';
 import { referenceParts } from './reference_parts.ts';
 import { registerResources, withOwnResources } from './resources.ts';
@@ -120,6 +123,12 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     ...options.egress,
     ...(config.egressProxy === null ? {} : { proxy: readEgressProxy(config.egressProxy) }),
   };
+  // Set when the authorization server exists, before which no request arrives.
+  let claimsOf: Authorization['claimsOf'] = () => undefined;
+  opened.defer(
+    'limits of load',
+    limitServerLoad(app, options, db, registry, (token) => claimsOf(token)),
+  );
   registerTracing(app);
   countRequests(app, registry, db);
   const metricsApp = openMetricsApplication(options, app, opened);
@@ -153,6 +162,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     login: platform.accounts.login,
     egress,
   });
+  claimsOf = authorization.claimsOf;
   opened.defer('authorization server', () => authorization.stop());
   registerConsole(app, config.baseUrl);
   const upstreamClients = platform.accounts.upstream.map((provider) =>
@@ -307,6 +317,37 @@ function openApplication({ config, platform, logger }: ServerOptions, opened: Cl
     );
   }
   return app;
+}
+
+/** Limits connections and requests. @param claimsOf the claims of a token that was verified before @returns stops the timers */
+function limitServerLoad(
+  app: FastifyInstance,
+  { config, logger }: ServerOptions,
+  db: Database,
+  registry: Registry,
+  claimsOf: Authorization['claimsOf'],
+): () => void {
+  limitConnections(app, {
+    registry,
+    connectionsMax: config.clientConnections,
+    trustProxy: config.trustProxy,
+  });
+  return limitLoad(app, {
+    db,
+    registry,
+    logger,
+    requestsMax: config.concurrentRequests,
+    page: showProblem,
+    identify({ headers: { authorization } }) {
+      // The last word is the token, whatever the scheme.
+      const claims = claimsOf(authorization?.split(' ').at(-1) ?? '');
+      if (claims === undefined) return undefined;
+      const { accountId, clientId } = claims;
+      return accountId === null
+        ? { owner: clientId, group: null }
+        : { owner: accountId, group: `app:${clientId}` };
+    },
+  });
 }
 
 /** Creates the application that serves the metrics: plain HTTP on a port of its own, or the server's application. */

@@ -26,7 +26,12 @@ if (what === 'bare') {
   close = () => app.close();
 } else {
   // The rate limiter counts, but its limit is never reached.
-  const environment = { PORT: port, NUNCIO_RATE_LIMIT: '1000000000' };
+  const limit = process.env.BENCH_CONCURRENT_REQUESTS;
+  const environment = {
+    PORT: port,
+    NUNCIO_RATE_LIMIT: '1000000000',
+    ...(limit === undefined ? {} : { NUNCIO_CONCURRENT_REQUESTS: limit }),
+  };
   const running = await startServer({
     config: loadConfig(environment, 'dev'),
     platform: await loadPlatform(null),

@@ -11,6 +11,7 @@ import { connectionsDefault, connectionsMin } from './connections.ts';
 import { databaseUrlError, withoutPassword } from './database_url.ts';
 import { parseDurationSeconds } from './duration.ts';
 import type { Environment } from './environment.ts';
+import { type LoadSettings, readLoadSettings } from './load.ts';
 import { type MailSettings, readMailSettings } from './mail.ts';
 import { type MetricsSettings, readMetricsSettings } from './metrics.ts';
 import { type ClientCertificateFiles, readClientFiles, readTls, type TlsFiles } from './tls_files.ts';
@@ -18,7 +19,7 @@ import { type ClientCertificateFiles, readClientFiles, readTls, type TlsFiles } 
 /** How the process was started: `dev` by `npm start`, `start` in production, `command` by other commands. */
 export type Mode = 'dev' | 'start' | 'command';
 
-export interface Config extends MetricsSettings, MailSettings {
+export interface Config extends LoadSettings, MetricsSettings, MailSettings {
   readonly mode: Mode;
   /** The current directory, where relative paths begin. */
   readonly folder: string;
@@ -160,6 +161,7 @@ export function loadConfig(
     insecureSubscribers: insecureSubscribers && baseUrl !== undefined && mayBeInsecure(baseUrl),
     retryScheduleSeconds: readRetrySchedule(environment, reportInvalid),
     rateLimitPerMinute: readInteger(environment, 'NUNCIO_RATE_LIMIT', 600, 0, 1_000_000_000, reportInvalid),
+    ...readLoadSettings(environment, problems),
     nodeName: readNodeName(environment, reportInvalid),
     trustProxy: readTrustProxy(environment, reportInvalid),
     egressProxy: readEgressProxy(environment, reportInvalid),

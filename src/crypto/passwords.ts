@@ -4,6 +4,7 @@
  */
 
 import crypto, { randomBytes, timingSafeEqual } from 'node:crypto';
+import { availableParallelism } from 'node:os';
 import { promisify } from 'node:util';
 
 const memoryKib = 19_456;
@@ -55,8 +56,29 @@ type Derive = (
   lanes: number,
 ) => Promise<Buffer>;
 
+/**
+ * Hashes at once. Each keeps a processor busy for tens of milliseconds and takes 19 MiB. Without a limit, a flood of passwords would
+ * take the processors from the rest of the node. Shared by all callers, first come, first served; those that wait are requests in
+ * progress, whose number is limited (http/overload).
+ */
+const hashesMax = Math.max(1, Math.floor(availableParallelism() / 2));
+let hashing = 0;
+const waiting: (() => void)[] = [];
+
+const derive: Derive = async (...parameters) => {
+  if (hashing >= hashesMax) await new Promise<void>((resolve) => waiting.push(resolve));
+  else hashing += 1;
+  try {
+    return await deriveNow(...parameters);
+  } finally {
+    const next = waiting.shift();
+    if (next === undefined) hashing -= 1;
+    else next();
+  }
+};
+
 /** Node has Argon2 since version 24.7. */
-const derive: Derive = crypto.argon2 === undefined ? deriveByLibrary : deriveByNode;
+const deriveNow: Derive = crypto.argon2 === undefined ? deriveByLibrary : deriveByNode;
 
 async function deriveByNode(...[password, nonce, memory, time, lanes]: Parameters<Derive>) {
   const parameters = { message: password, nonce, memory, passes: time, parallelism: lanes, tagLength };

@@ -63,11 +63,15 @@ export function openDatabase(options: DatabaseOptions): Database {
     },
   });
   pool.on('error', (error) => options.onIdleError?.(error));
+  const counted = { pool, acquired: 0 };
+  pool.on('acquire', () => {
+    counted.acquired += 1;
+  });
   // When a connection breaks in use, the pending query rejects. The driver also emits `error`, and an `error` event without
   // a listener ends the process.
   pool.on('connect', (client) => client.on('error', () => {}));
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
-  pools.set(db, pool);
+  pools.set(db, counted);
   return db;
 }
 
@@ -96,12 +100,26 @@ export function withTimeout<Result>(ms: number, work: Promise<Result>): Promise<
   return promise;
 }
 
-const pools = new WeakMap<Database, pg.Pool>();
+const pools = new WeakMap<Database, { pool: pg.Pool; acquired: number }>();
 
-/** Open connections, idle ones among them, and requests waiting for one. */
-export function poolStatus(db: Database): { total: number; idle: number; waiting: number } {
-  const pool = pools.get(db);
-  return { total: pool?.totalCount ?? 0, idle: pool?.idleCount ?? 0, waiting: pool?.waitingCount ?? 0 };
+export interface PoolStatus {
+  /** Open connections. */
+  total: number;
+  idle: number;
+  /** What waits for a connection now. */
+  waiting: number;
+  /** How often a connection was given out. */
+  acquired: number;
+}
+
+export function poolStatus(db: Database): PoolStatus {
+  const { pool, acquired = 0 } = pools.get(db) ?? {};
+  return {
+    total: pool?.totalCount ?? 0,
+    idle: pool?.idleCount ?? 0,
+    waiting: pool?.waitingCount ?? 0,
+    acquired,
+  };
 }
 
 /** The driver's message when a result did not arrive in time. The driver gives it no code. */

@@ -30,11 +30,22 @@ const bodyBytesMax = 1_048_576;
 /** A request must arrive completely within this time. */
 const requestTimeoutMs = 60_000;
 
+/** The head of a request must arrive within this time, so that connections which send it slowly end soon. */
+const headersTimeoutMs = 20_000;
+
+/** The largest head of a request; Node.js's own default, and that of most proxies. */
+const headBytesMax = 16_384;
+
 /** Interval between checks for requests that timed out. */
 const timeoutCheckMs = 5_000;
 
 /** Without Node.js's own check for `Host`, whose response is no problem document. */
-const serverOptions = { connectionsCheckingInterval: timeoutCheckMs, requireHostHeader: false };
+const serverOptions = {
+  connectionsCheckingInterval: timeoutCheckMs,
+  headersTimeout: headersTimeoutMs,
+  maxHeaderSize: headBytesMax,
+  requireHostHeader: false,
+};
 
 /**
  * How long requests in flight may continue after the server begins to stop. Shorter than the timeout of the whole stop, so
@@ -106,7 +117,9 @@ export function createApplication(
   });
   app.addHook('onResponse', (request, reply, done) => {
     const isProbe = probes.has(request.routeOptions.url ?? '') && reply.statusCode < 400;
-    request.log[isProbe ? 'debug' : 'info'](
+    // Refused requests have one line together (overload/overload_metrics.ts).
+    const isQuiet = isProbe || request.isRefused === true;
+    request.log[isQuiet ? 'debug' : 'info'](
       {
         method: request.method,
         // Log no query: it may contain authorization codes, or tokens that a client put there by mistake.

@@ -5,6 +5,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { withoutPlace } from './overload/request_place.ts';
 import { Problem } from './problem.ts';
 
 /**
@@ -43,9 +44,14 @@ function stopReading(raw: IncomingMessage): void {
 
 /**
  * Reads a body that Fastify does not parse.
- * @throws Problem 413 above the limit, 400 when the client disconnects
+ * @throws Problem 413 above the limit, 400 when the client disconnects, 503 if the node is overloaded when it has arrived
  */
-export async function readBody({ raw }: FastifyRequest, bytesMax: number): Promise<Buffer> {
+export async function readBody(request: FastifyRequest, bytesMax: number): Promise<Buffer> {
+  if (request.raw.complete) return readNow(request, bytesMax);
+  return withoutPlace(request, () => readNow(request, bytesMax));
+}
+
+async function readNow({ raw }: FastifyRequest, bytesMax: number): Promise<Buffer> {
   if (Number(raw.headers['content-length'] ?? 0) > bytesMax) throw bodyTooLarge();
   const chunks: Buffer[] = [];
   let received = 0;

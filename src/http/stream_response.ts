@@ -19,6 +19,8 @@ export function beginStream(reply: FastifyReply, stream: AbortController): void 
   if (reply.raw.destroyed) stream.abort();
   const headers = reply.getHeaders();
   reply.hijack();
+  // Streams have limits of their own (stream_slots.ts).
+  reply.request.place?.leave();
   reply.raw.writeHead(200, {
     ...(headers as Record<string, string>),
     'content-type': 'text/event-stream; charset=utf-8',

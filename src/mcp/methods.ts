@@ -133,6 +133,8 @@ async function runTool(
   const logFailure = (err: unknown) => request.log.error({ err, tool: tool.name }, 'tool failed');
   const { tokenId, accountId, clientId } = principal;
   const slot = calls.take({ tokenId, owner: accountId ?? clientId, clientId });
+  // It waits for other servers most of the time, and `calls` limits it.
+  if (tool.annotations.openWorldHint) request.place?.leave();
   try {
     return { ...(await callTool(tool, { arguments: given, principal, signal }, logFailure)) };
   } finally {

@@ -25,7 +25,7 @@ import type { Guard } from '../grants/principal.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { WithdrawalList } from '../grants/withdrawals.ts';
 import type { RateLimiter } from '../http/rate_limit.ts';
-import { AccessTokenVerifier } from './access_token.ts';
+import { type AccessTokenClaims, AccessTokenVerifier } from './access_token.ts';
 import { registerAuthorizeForm } from './authorize_form.ts';
 import { reportConnections, watchDiscovery } from './connection_steps.ts';
 import { registerCors } from './cors.ts';
@@ -83,6 +83,8 @@ export interface Authorization {
   clients: ClientCache;
   /** Validates the metadata of apps that accounts create. */
   checkMetadata: CheckMetadata;
+  /** The claims of an access token that was verified before. They say who sent it, and not that it is still valid. */
+  claimsOf: (token: string) => Pick<AccessTokenClaims, 'accountId' | 'clientId'> | undefined;
   /** Returns the current provider; used by the pages. */
   provider: () => Provider;
   loginSessions: LoginSessions;
@@ -134,7 +136,6 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     assert(provider !== undefined);
     return provider;
   };
-
   const logouts = new LogoutNotifier(db, currentProvider, logger);
   logouts.start();
   registerCors(app);
@@ -170,6 +171,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
     subjectOf: createSubjects(secret, clients, currentProvider),
     clients,
     checkMetadata: createMetadataCheck(currentProvider, scopes),
+    claimsOf: (token) => verifier.peek(token),
     provider: currentProvider,
     loginSessions: createLoginSessions(config.baseUrl, currentProvider),
     traces,

@@ -109,7 +109,11 @@ export function mountProvider(
     reply.hijack();
     const headers = reply.getHeaders();
     for (const name in headers) setHeader(reply, name, headers[name]);
-    await callbackOf(provider())(raw, reply.raw);
+    try {
+      await callbackOf(provider())(raw, reply.raw);
+    } finally {
+      request.place?.leave();
+    }
   }
 }
 

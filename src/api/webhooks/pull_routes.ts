@@ -6,6 +6,7 @@ import type { Principal } from '../../grants/principal.ts';
 import { acceptsEventStream } from '../../http/api.ts';
 import { idParameter, jsonBody, links, ok, queryParameter } from '../../http/describe.ts';
 import type { Parameter } from '../../http/operation.ts';
+import { withoutPlace } from '../../http/overload/request_place.ts';
 import { ErrorList, Problem } from '../../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../../http/schema.ts';
 import { StreamSlots } from '../../http/stream_slots.ts';
@@ -161,7 +162,7 @@ export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots):
       reply.raw.on('close', () => slot.abort());
       if (reply.raw.destroyed) slot.abort();
       try {
-        await waitFor(watch, subscription, query, slot.signal);
+        await withoutPlace(request, () => waitFor(watch, subscription, query, slot.signal));
       } finally {
         waits.release(slot);
       }

@@ -10,18 +10,11 @@
  *   refused → waiting, by turns of the tenants → a place or a start is free → offered to the next tenant that may have it
  */
 
+import { isFree } from '../../shared/share.ts';
 import type { TokenBucket } from '../../shared/token_bucket.ts';
 import type { Tenant } from './delivery_memory.ts';
 import type { Lane } from './lane.ts';
 import { RoundRobin } from './round_robin.ts';
-
-/** The reserve is this part of a window, rounded up. */
-const reservedPart = 1 / 8;
-
-/** The first attempts of this many tenants always find room, whatever the other tenants do. */
-export function reserveOf(size: number): number {
-  return Math.ceil(size * reservedPart);
-}
 
 /** What a tenant has in flight in a window. */
 interface Share {
@@ -150,9 +143,4 @@ export class Window {
     if (!isFree(this.size, this.inFlight, share?.all ?? 0)) return false;
     return isProven || isFree(this.unprovenSize, this.#unproven, share?.unproven ?? 0);
   }
-}
-
-/** @param used of all tenants @param own of the tenant that wants one more */
-function isFree(size: number, used: number, own: number): boolean {
-  return own === 0 ? used < size : own < size - reserveOf(size) - used;
 }

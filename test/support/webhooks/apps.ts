@@ -25,6 +25,7 @@ export interface App {
   account: Pick<Account, 'id'>;
   clientId: string;
   grantId: string;
+  accessToken: string;
   request: Request;
 }
 
@@ -43,6 +44,7 @@ export async function createApp(
     account,
     clientId: client.id,
     grantId: grantId as string,
+    accessToken,
     request: requester(server, accessToken),
   };
 }

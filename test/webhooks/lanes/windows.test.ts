@@ -6,10 +6,11 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
+import { reserveOf } from '../../../src/shared/share.ts';
 import { TokenBucket } from '../../../src/shared/token_bucket.ts';
 import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
 import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
-import { reserveOf, Window } from '../../../src/webhooks/lanes/window.ts';
+import { Window } from '../../../src/webhooks/lanes/window.ts';
 import { requester } from '../../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
 import { startTestServer, type TestServer } from '../../support/servers/server.ts';
@@ -150,7 +151,7 @@ async function createUsers(server: TestServer): Promise<[App, App]> {
       const account = await createTestAccount(server);
       const { accessToken, grantId } = await mintAccessToken(server, { account, client, scopes: appScopes });
       const request = requester(server, accessToken);
-      return { account, clientId: client.id, grantId: grantId as string, request };
+      return { account, clientId: client.id, grantId: grantId as string, accessToken, request };
     }),
   );
   return [first as App, second as App];

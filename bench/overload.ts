@@ -1,0 +1,313 @@
+/**
+ * A node under twice the load that it can serve. Finds the rate that it holds, then offers twice as much, open-loop: reads, lists,
+ * writes and publishes, and one journey a second (sign-in, consent, token, request, withdrawal) by a client of its own.
+ *
+ *   npx node bench/overload.ts [--limit 128,0] [--seconds 60] [--connections 1000] [--factor 2]
+ *
+ * `--limit` sets NUNCIO_CONCURRENT_REQUESTS of the measured servers, one after the other; 0 is a server without admission. The server
+ * has one core (`taskset`). PostgreSQL, the generator and the journeys share the others.
+ */
+
+import { type ChildProcess, fork, spawn, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { createAccount } from '../src/accounts/account.ts';
+import { createClient } from '../src/clients/client.ts';
+import { migrateCollections } from '../src/collections/migrate.ts';
+import { type Database, openDatabase } from '../src/database/database.ts';
+import { startEmbedded } from '../src/database/embedded/embedded.ts';
+import { migrate } from '../src/database/migrate.ts';
+import { loadPlatform } from '../src/platform.ts';
+import { formsOf } from '../test/support/browser/browser.ts';
+import { authorize, clientToken, type TestAccount, type TestClient } from '../test/support/clients/oauth.ts';
+import { pushBody } from '../test/support/webhooks/apps.ts';
+import { article } from './support/article.ts';
+import { load } from './support/load.ts';
+import type { Phase, PhaseResult } from './support/open_loop.ts';
+
+const { values } = parseArgs({
+  options: {
+    limit: { type: 'string', default: '128,0' },
+    seconds: { type: 'string', default: '60' },
+    connections: { type: 'string', default: '1000' },
+    factor: { type: 'string', default: '2' },
+  },
+});
+const seconds = Number(values.seconds);
+const connectionsMax = Number(values.connections);
+/** A response that takes longer is of no use to its client. */
+const latencyMsMax = 2_000;
+const searchSeconds = 8;
+const port = 4_813;
+const baseUrl = `http://localhost:${port}`;
+const server = { baseUrl };
+const users = 16;
+const password = 'a password for measuring';
+const scopes = ['read:posts', 'write:posts'];
+
+const cores = { server: '0', rest: `1-${availableParallelism() - 1}` };
+// Before PostgreSQL starts, because it inherits the CPU affinity.
+if (spawnSync('taskset', ['-a', '-c', '-p', cores.rest, String(process.pid)]).status !== 0)
+  throw new Error('taskset is needed, and two cores');
+
+async function measure(limit: string): Promise<void> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-bench-'));
+  const postgres = await startEmbedded({ dataDir, role: 'server' });
+  const db = openDatabase({ connectionString: postgres.connectionString, connectionsMax: 2 });
+  const children: ChildProcess[] = [];
+  try {
+    await migrate(postgres.connectionString);
+    await migrateCollections(postgres.connectionString, (await loadPlatform(null)).collections);
+    const nuncio = await startServer(postgres.connectionString, limit);
+    const generator = fork(new URL('./support/open_loop.ts', import.meta.url));
+    children.push(generator, nuncio);
+    await compare(limit, db, nuncio, generator);
+  } finally {
+    for (const child of children) await stop(child);
+    await db.destroy();
+    await postgres.stop();
+    rmSync(dataDir, { recursive: true, force: true });
+  }
+}
+
+async function compare(limit: string, db: Database, nuncio: ChildProcess, generator: ChildProcess) {
+  const { client, accounts } = await prepareAccounts(db);
+  const requests = await prepareRequests(db, client, accounts);
+  const offer = (rate: number, duration: number) =>
+    runPhase(generator, { port, rate, seconds: duration, connectionsMax, requests, latencyMsMax });
+  console.log(`\nNUNCIO_CONCURRENT_REQUESTS=${limit}`);
+  const estimate = await closedLoop(requests);
+  let best = { rate: 0, goodput: 0 };
+  for (const part of [0.7, 0.85, 1, 1.15]) {
+    const rate = Math.round(estimate * part);
+    const result = await offer(rate, searchSeconds);
+    show(`offered ${rate}/s`, result);
+    const goodput = result.good / result.seconds;
+    if (goodput > best.goodput) best = { rate, goodput };
+  }
+  const rate = Math.round(best.goodput * Number(values.factor));
+  const journeys = new Journeys(client, accounts);
+  journeys.start();
+  const sampling = sample(nuncio);
+  const result = await offer(rate, seconds);
+  const { rssMax, loopLag } = await sampling.end();
+  await journeys.stop();
+  show(`offered ${rate}/s, ${values.factor} x`, result);
+  const ratio = result.good / result.seconds / best.goodput;
+  console.log(
+    `goodput ratio ${ratio.toFixed(2)}; journeys ${journeys.done} of ${journeys.begun}, p50 ${journeys.quantile(0.5)} ms, max ${journeys.quantile(1)} ms; ` +
+      `RSS max ${Math.round(rssMax / 1_048_576)} MiB; event loop p99 max ${Math.round(loopLag * 1_000)} ms`,
+  );
+  for (const [message, count] of journeys.failures) console.log(`  ${count} x ${message}`);
+  const text = await (await fetch(`${baseUrl}/metrics`)).text();
+  console.log(
+    text
+      .split('\n')
+      .filter((line) => /^nuncio_requests_(?:refused_total|limit).* [1-9]/.test(line))
+      .join('\n'),
+  );
+}
+
+function show(
+  name: string,
+  { good, late, refused, failed, p50Ms, p99Ms, queued, processor, ...rest }: PhaseResult,
+) {
+  const a = (count: number) => `${Math.round(count / rest.seconds)}/s`;
+  console.log(
+    `${name.padEnd(22)} good ${a(good)}, late ${a(late)}, refused ${a(refused)}, failed ${a(failed)}; ` +
+      `accepted p50 ${p50Ms.toFixed(0)} ms, p99 ${p99Ms.toFixed(0)} ms; no connection free ${a(queued)}; generator ${processor.toFixed(2)} cores`,
+  );
+}
+
+/** Signs in, allows, gets a token, uses it, and withdraws: one a second, whether or not the earlier ones have ended. */
+class Journeys {
+  begun = 0;
+  done = 0;
+  readonly failures = new Map<string, number>();
+  readonly #durations: number[] = [];
+  readonly #running = new Set<Promise<void>>();
+  readonly #client: TestClient;
+  readonly #accounts: readonly TestAccount[];
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(client: TestClient, accounts: readonly TestAccount[]) {
+    this.#client = client;
+    this.#accounts = accounts;
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => {
+      const account = this.#accounts[this.begun % this.#accounts.length] as TestAccount;
+      this.begun += 1;
+      const running = this.#travel(account).finally(() => this.#running.delete(running));
+      this.#running.add(running);
+    }, 1_000);
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await Promise.all(this.#running);
+  }
+
+  quantile(share: number): number {
+    const sorted = this.#durations.toSorted((a, b) => a - b);
+    return Math.round(sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN);
+  }
+
+  async #travel(account: TestAccount): Promise<void> {
+    const startedAt = performance.now();
+    try {
+      const { browser, accessToken } = await authorize(server, { account, client: this.#client, scopes });
+      const page = await browser.open(`${baseUrl}/account`);
+      const form = formsOf(page.text).findIndex(({ action }) => action === '/account/withdraw');
+      if (form < 0) throw new Error(`the account page is ${page.response.status}`);
+      const { response } = await browser.submit(page, {}, form);
+      if (response.status !== 200) throw new Error(`the withdrawal is ${response.status}`);
+      const headers = { authorization: `Bearer ${accessToken}` };
+      const { status } = await fetch(`${baseUrl}/articles`, { headers });
+      if (status === 200) throw new Error('the withdrawn token is accepted');
+      this.done += 1;
+      this.#durations.push(performance.now() - startedAt);
+    } catch (error) {
+      const message = (error as Error).message.slice(0, 60).replaceAll('\n', ' ');
+      this.failures.set(message, (this.failures.get(message) ?? 0) + 1);
+    }
+  }
+}
+
+/** The server's resident memory, and the worst event loop delay of a second. */
+function sample({ pid }: ChildProcess) {
+  let rssMax = 0;
+  let loopLag = 0;
+  let reading: Promise<void> | undefined;
+  const read = async () => {
+    const pages = readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1];
+    rssMax = Math.max(rssMax, Number(pages) * 4_096);
+    const text = await (await fetch(`${baseUrl}/metrics`)).text();
+    loopLag = Math.max(loopLag, Number(/^nodejs_eventloop_lag_p99_seconds (\S+)/m.exec(text)?.[1]));
+  };
+  const timer = setInterval(() => {
+    reading ??= read()
+      .catch(() => {})
+      .finally(() => {
+        reading = undefined;
+      });
+  }, 1_000);
+  return {
+    async end() {
+      clearInterval(timer);
+      await reading;
+      return { rssMax, loopLag };
+    },
+  };
+}
+
+/** The rate of 64 connections that send as fast as responses arrive, each kind on its own, weighted as in the mix. */
+async function closedLoop(requests: Phase['requests']): Promise<number> {
+  const statuses = [200, 200, 201, 202];
+  let secondsEach = 0;
+  let weights = 0;
+  for (const [index, status] of statuses.entries()) {
+    const own = requests.filter((_request, at) => at % statuses.length === index);
+    const { text = '', weight = 0 } = own[0] ?? {};
+    const rate = await load({ port, connections: 64, milliseconds: 3_000, request: text, status });
+    secondsEach += weight / rate;
+    weights += weight;
+  }
+  return weights / secondsEach;
+}
+
+async function prepareAccounts(db: Database) {
+  const accounts: TestAccount[] = [];
+  for (let index = 0; index < users; index += 1) {
+    const account = await createAccount(db, { email: `user-${index}@example.com`, password });
+    accounts.push({ ...account, password });
+  }
+  const redirectUri = 'https://app.example/callback';
+  const created = await createClient(db, {
+    name: 'Bench',
+    redirectUris: [redirectUri],
+    grantTypes: ['authorization_code', 'refresh_token'],
+    scopes,
+  });
+  return { accounts, client: { ...created.client, secret: created.secret, redirectUri } };
+}
+
+/** Four kinds of requests for each user. Each user has an app of its own. */
+async function prepareRequests(db: Database, journeyClient: TestClient, accounts: readonly TestAccount[]) {
+  const { client: publisher, secret } = await createClient(db, {
+    name: 'Publisher',
+    redirectUris: [],
+    grantTypes: ['client_credentials'],
+    scopes: ['write:events'],
+  });
+  const machine = { ...publisher, secret, redirectUri: '' };
+  const publishing = await clientToken(server, machine, ['write:events']);
+  const requests: { text: string; weight: number }[] = [];
+  for (const [index, account] of accounts.entries()) {
+    const { client, secret: own } = await createClient(db, {
+      name: `App ${index}`,
+      redirectUris: [journeyClient.redirectUri],
+      grantTypes: ['authorization_code', 'refresh_token'],
+      scopes,
+    });
+    const app = { ...client, secret: own, redirectUri: journeyClient.redirectUri };
+    const { accessToken } = await authorize(server, { account, client: app, scopes });
+    const body = JSON.stringify({ title: article.title, body: article.body });
+    let id = '';
+    for (let count = 0; count < 25; count += 1) {
+      const headers = { authorization: `Bearer ${accessToken}`, 'content-type': 'application/json' };
+      const response = await fetch(`${baseUrl}/articles`, { method: 'POST', headers, body });
+      ({ id } = (await response.json()) as { id: string });
+    }
+    const event = JSON.stringify({ kind: 'push', account: account.id, body: pushBody('measured') });
+    requests.push(
+      { text: head('GET', `/articles/${id}`, accessToken), weight: 50 },
+      { text: head('GET', '/articles?limit=20', accessToken), weight: 10 },
+      { text: head('POST', '/articles', accessToken, body) + body, weight: 15 },
+      { text: head('POST', '/events', publishing, event) + event, weight: 25 },
+    );
+  }
+  return requests;
+}
+
+function head(method: string, path: string, token: string, body?: string): string {
+  const lines = [`${method} ${path} HTTP/1.1`, 'Host: localhost', `Authorization: Bearer ${token}`];
+  if (body !== undefined)
+    lines.push('Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`);
+  return `${lines.join('\r\n')}\r\n\r\n`;
+}
+
+function runPhase(generator: ChildProcess, phase: Phase): Promise<PhaseResult> {
+  return new Promise((resolve) => {
+    generator.once('message', (result) => resolve(result as PhaseResult));
+    generator.send(phase);
+  });
+}
+
+async function startServer(databaseUrl: string, limit: string): Promise<ChildProcess> {
+  const script = new URL('./support/api_server.ts', import.meta.url).pathname;
+  const child = spawn(
+    'taskset',
+    ['-c', cores.server, process.execPath, script, 'nuncio', String(port), databaseUrl],
+    {
+      stdio: ['ignore', 'pipe', 'inherit'],
+      env: { ...process.env, BENCH_CONCURRENT_REQUESTS: limit },
+    },
+  );
+  await new Promise((resolve, reject) => {
+    child.stdout?.once('data', resolve);
+    child.once('exit', () => reject(new Error('the server did not start')));
+  });
+  return child;
+}
+
+async function stop(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  child.kill('SIGTERM');
+  await new Promise((resolve) => child.once('exit', resolve));
+}
+
+for (const limit of values.limit.split(',')) await measure(limit);

@@ -1,0 +1,342 @@
+/**
+ * Admits requests: a bounded number is in progress (each has a *place*), a bounded number waits, and the rest is refused. Waiting
+ * requests are served by class (precedence.ts), and within a class by turns of the callers.
+ *
+ *   arrives → holds a place ⇄ paused → left
+ *       ↘ waits ↗      ↘ (deadline) → refused
+ *        ↘ refused
+ *
+ * A place is shared by all callers of the node. A class has a part of the places, so that slow requests of one class leave the others
+ * some. In a class, and in what waits for it, callers have shares (shared/share.ts): a caller is an account, a client that acts for
+ * itself, or a network; accounts also share what their app gets, and networks what their site gets.
+ */
+
+import { isFree, reserveOf } from '../../shared/share.ts';
+import { type Precedence, precedences } from './precedence.ts';
+
+export interface Caller {
+  /** Account, client or network. */
+  owner: string;
+  /** The app of the account, or the site of the network; null if there is none. */
+  group: string | null;
+}
+
+/** Why a request was refused: its class is full, its caller's share is, or it waited too long. */
+export type Reason = 'full' | 'share' | 'deadline';
+
+/** A request on its way through the admission. */
+export class Place {
+  readonly precedence: Precedence;
+  state: 'new' | 'waiting' | 'held' | 'paused' | 'left' = 'new';
+  readonly #admission: Admission;
+  readonly #identify: () => Caller;
+  #caller: Caller | undefined;
+
+  /** @param identify called only when many requests are in progress, because it costs more than all the rest */
+  constructor(admission: Admission, precedence: Precedence, identify: () => Caller) {
+    this.#admission = admission;
+    this.precedence = precedence;
+    this.#identify = identify;
+  }
+
+  get caller(): Caller {
+    this.#caller ??= this.#identify();
+    return this.#caller;
+  }
+
+  /** @returns true if the request has a place; otherwise one of the functions is called, now or later */
+  enter(admit: () => void, refuse: (reason: Reason) => void): boolean {
+    return this.#admission.enter(this, admit, refuse);
+  }
+
+  /** Gives the place back for a while: the request waits for something else than this node. */
+  pause(): void {
+    this.#admission.pause(this);
+  }
+
+  /** Takes a place again after `pause`, before requests that had none. @returns a reason if there was none in time */
+  resume(): Promise<Reason | null> {
+    return this.#admission.resume(this);
+  }
+
+  /** The request ends, or needs no place any more. */
+  leave(): void {
+    this.#admission.leave(this);
+  }
+}
+
+interface Waiter {
+  place: Place;
+  deadline: number;
+  admit: () => void;
+  refuse: (reason: Reason) => void;
+}
+
+/** What waits for one class. */
+class Queue {
+  /** Requests that had a place before. They are few, and go first. */
+  readonly resumed: Waiter[] = [];
+  /** By owner. An owner moves to the end after its turn. */
+  readonly byOwner = new Map<string, Waiter[]>();
+  readonly #counts = new Map<string, number>();
+  size = 0;
+
+  /** Whether the caller may have one more waiting. */
+  hasRoomFor({ owner, group }: Caller, max: number): boolean {
+    return (
+      isFree(max, this.size, this.#counts.get(owner) ?? 0) &&
+      (group === null || isFree(max, this.size, this.#counts.get(group) ?? 0))
+    );
+  }
+
+  add(waiter: Waiter): void {
+    const { owner } = waiter.place.caller;
+    const waiting = this.byOwner.get(owner);
+    if (waiting === undefined) this.byOwner.set(owner, [waiter]);
+    else waiting.push(waiter);
+    this.#count(waiter.place.caller, 1);
+  }
+
+  /** Takes the oldest request of an owner, and moves the owner to the end. */
+  take(owner: string, waiting: Waiter[]): Waiter {
+    const [first] = waiting.splice(0, 1) as [Waiter];
+    this.byOwner.delete(owner);
+    if (waiting.length > 0) this.byOwner.set(owner, waiting);
+    this.#count(first.place.caller, -1);
+    return first;
+  }
+
+  #count({ owner, group }: Caller, change: 1 | -1): void {
+    this.size += change;
+    for (const key of group === null ? [owner] : [owner, group]) {
+      const count = (this.#counts.get(key) ?? 0) + change;
+      if (count === 0) this.#counts.delete(key);
+      else this.#counts.set(key, count);
+    }
+  }
+}
+
+/** Waiting requests of each class, as a multiple of the most places. */
+const waitingFactor: Readonly<Record<Precedence, number>> = { first: 2, ordinary: 4, last: 1 };
+/** Longest wait of each class in milliseconds. A person waits longer than a program should. */
+const waitMsMax: Readonly<Record<Precedence, number>> = { first: 5_000, ordinary: 1_000, last: 1_000 };
+/** How often requests that waited too long are looked for. */
+const sweepMs = 100;
+/** Every so many turns the last class goes before the ordinary one, so that it is never shut out. */
+const lastTurn = 8;
+
+const usualOrder: readonly Precedence[] = precedences;
+const otherOrder: readonly Precedence[] = ['first', 'last', 'ordinary'];
+
+export class Admission {
+  readonly placesMax: number;
+  #places: number;
+  #inProgress = 0;
+  #turn = 0;
+  #isOffering = false;
+  #sweep: NodeJS.Timeout | undefined;
+  readonly #held: Readonly<Record<Precedence, Set<Place>>> = {
+    first: new Set(),
+    ordinary: new Set(),
+    last: new Set(),
+  };
+  readonly #queues: Readonly<Record<Precedence, Queue>> = {
+    first: new Queue(),
+    ordinary: new Queue(),
+    last: new Queue(),
+  };
+
+  constructor(placesMax: number) {
+    this.placesMax = placesMax;
+    this.#places = placesMax;
+  }
+
+  get places(): number {
+    return this.#places;
+  }
+
+  /** Sets how many requests may be in progress. Fewer places end no request. */
+  set places(places: number) {
+    this.#places = places;
+    this.#offer();
+  }
+
+  get inProgress(): number {
+    return this.#inProgress;
+  }
+
+  inProgressOf(precedence: Precedence): number {
+    return this.#held[precedence].size;
+  }
+
+  waitingOf(precedence: Precedence): number {
+    const { size, resumed } = this.#queues[precedence];
+    return size + resumed.length;
+  }
+
+  /** See `Place`. */
+  enter(place: Place, admit: () => void, refuse: (reason: Reason) => void): boolean {
+    const { precedence } = place;
+    const queue = this.#queues[precedence];
+    if (queue.size === 0 && queue.resumed.length === 0 && this.#hasRoom(place)) {
+      this.#hold(place);
+      return true;
+    }
+    const max = this.placesMax * waitingFactor[precedence];
+    const isFull = queue.size >= max;
+    if (isFull || !queue.hasRoomFor(place.caller, max)) {
+      place.state = 'left';
+      refuse(isFull ? 'full' : 'share');
+      return false;
+    }
+    place.state = 'waiting';
+    queue.add({ place, admit, refuse, deadline: performance.now() + waitMsMax[precedence] });
+    this.#startSweep();
+    this.#offer();
+    return false;
+  }
+
+  pause(place: Place): void {
+    if (place.state !== 'held') return;
+    this.#release(place);
+    place.state = 'paused';
+  }
+
+  resume(place: Place): Promise<Reason | null> {
+    if (place.state !== 'paused') return Promise.resolve(null);
+    return new Promise((resolve) => {
+      const { precedence } = place;
+      place.state = 'waiting';
+      this.#queues[precedence].resumed.push({
+        place,
+        admit: () => resolve(null),
+        refuse: resolve,
+        deadline: performance.now() + waitMsMax[precedence],
+      });
+      this.#startSweep();
+      this.#offer();
+    });
+  }
+
+  leave(place: Place): void {
+    if (place.state === 'held') this.#release(place);
+    place.state = 'left';
+  }
+
+  #hold(place: Place): void {
+    place.state = 'held';
+    this.#held[place.precedence].add(place);
+    this.#inProgress += 1;
+  }
+
+  #release(place: Place): void {
+    this.#held[place.precedence].delete(place);
+    this.#inProgress -= 1;
+    if (this.#sweep !== undefined) this.#offer();
+  }
+
+  #hasRoomInClass(precedence: Precedence): boolean {
+    const others = precedence === 'first' ? 0 : reserveOf(this.#places);
+    return (
+      this.#inProgress < this.#places - others &&
+      this.#held[precedence].size < partOf(precedence, this.#places)
+    );
+  }
+
+  #hasRoom(place: Place): boolean {
+    const { precedence } = place;
+    return this.#hasRoomInClass(precedence) && this.#hasShare(precedence, () => place.caller);
+  }
+
+  #hasShare(precedence: Precedence, identify: () => Caller): boolean {
+    const held = this.#held[precedence];
+    const size = partOf(precedence, this.#places);
+    // Nobody can be above its share, whoever has these places.
+    if (held.size < size - reserveOf(size) - held.size) return true;
+    const { owner, group } = identify();
+    let own = 0;
+    let ofGroup = 0;
+    for (const { caller } of held) {
+      if (caller.owner === owner) own += 1;
+      if (group !== null && caller.group === group) ofGroup += 1;
+    }
+    return isFree(size, held.size, own) && (group === null || isFree(size, held.size, ofGroup));
+  }
+
+  /** Gives free places to waiting requests. */
+  #offer(): void {
+    // A request that ends at once frees its place within `admit`.
+    if (this.#isOffering) return;
+    this.#isOffering = true;
+    for (let next = this.#next(); next !== undefined; next = this.#next()) {
+      // The client may have gone, which `leave` says.
+      if (next.place.state !== 'waiting') continue;
+      this.#turn += 1;
+      this.#hold(next.place);
+      next.admit();
+    }
+    this.#isOffering = false;
+  }
+
+  #next(): Waiter | undefined {
+    const order = this.#turn % lastTurn === 0 ? otherOrder : usualOrder;
+    for (const precedence of order) {
+      const { resumed, byOwner } = this.#queues[precedence];
+      if ((resumed.length === 0 && byOwner.size === 0) || !this.#hasRoomInClass(precedence)) continue;
+      const first = resumed.shift();
+      if (first !== undefined) return first;
+      for (const [owner, waiting] of byOwner) {
+        if (this.#hasShare(precedence, () => (waiting[0] as Waiter).place.caller)) {
+          return this.#queues[precedence].take(owner, waiting);
+        }
+      }
+    }
+    return undefined;
+  }
+
+  /** Stops the timer. Requests that still wait are refused by their connections' end. */
+  stop(): void {
+    clearInterval(this.#sweep);
+  }
+
+  #startSweep(): void {
+    this.#sweep ??= setInterval(() => this.#expire(), sweepMs);
+  }
+
+  /** Refuses requests that waited too long. */
+  #expire(): void {
+    const now = performance.now();
+    const late: Waiter[] = [];
+    let left = 0;
+    for (const precedence of precedences) {
+      const queue = this.#queues[precedence];
+      while ((queue.resumed[0]?.deadline ?? Number.POSITIVE_INFINITY) <= now) {
+        late.push(queue.resumed.shift() as Waiter);
+      }
+      for (const [owner, waiting] of [...queue.byOwner]) {
+        while (
+          waiting[0] !== undefined &&
+          (waiting[0].deadline <= now || waiting[0].place.state === 'left')
+        ) {
+          late.push(queue.take(owner, waiting));
+        }
+      }
+      left += this.waitingOf(precedence);
+    }
+    if (left === 0) {
+      clearInterval(this.#sweep);
+      this.#sweep = undefined;
+    }
+    for (const { place, refuse } of late) {
+      if (place.state !== 'waiting') continue;
+      place.state = 'left';
+      refuse('deadline');
+    }
+  }
+}
+
+/** The places of a class. The reserve of all places is for the first class, which in turn leaves a quarter to the others. */
+function partOf(precedence: Precedence, places: number): number {
+  if (precedence === 'ordinary') return places - reserveOf(places);
+  return Math.max(1, Math.floor(places * (precedence === 'first' ? 0.75 : 0.5)));
+}

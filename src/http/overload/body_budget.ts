@@ -1,0 +1,62 @@
+/**
+ * Bounds the memory of request bodies on a node: those that wait, that arrive, and that are being processed. A request reserves what
+ * its `Content-Length` says, or the route's maximum if it has none, and keeps it until its response has ended. Callers have shares,
+ * as in the admission.
+ */
+
+import { reserveOf } from '../../shared/share.ts';
+import type { Caller } from './admission.ts';
+
+export interface Reservation {
+  readonly bytes: number;
+  readonly caller: Caller;
+}
+
+export class BodyBudget {
+  readonly #bytesMax: number;
+  readonly #reservations = new Set<Reservation>();
+  #bytes = 0;
+
+  constructor(bytesMax: number) {
+    this.#bytesMax = bytesMax;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** @returns null if there is no room, or the caller's share is used up */
+  reserve(bytes: number, identify: () => Caller): Reservation | null {
+    const left = this.#bytesMax - reserveOf(this.#bytesMax) - this.#bytes;
+    const reservation: Reservation = {
+      bytes,
+      get caller() {
+        return identify();
+      },
+    };
+    // Nobody can be above its share, whoever reserved the rest.
+    if (this.#bytes + bytes > left) {
+      const own = this.#ownBytes(identify());
+      const room = own === 0 ? this.#bytesMax - this.#bytes : left - own;
+      if (bytes > room) return null;
+    }
+    this.#reservations.add(reservation);
+    this.#bytes += bytes;
+    return reservation;
+  }
+
+  release(reservation: Reservation): void {
+    if (this.#reservations.delete(reservation)) this.#bytes -= reservation.bytes;
+  }
+
+  /** The larger of what the owner and what its group has. */
+  #ownBytes({ owner, group }: Caller): number {
+    let own = 0;
+    let ofGroup = 0;
+    for (const { caller, bytes } of this.#reservations) {
+      if (caller.owner === owner) own += bytes;
+      if (group !== null && caller.group === group) ofGroup += bytes;
+    }
+    return Math.max(own, ofGroup);
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * Keeps a node responsive under more load than it can serve. Each request needs a place (admission.ts) before its handlers run: before
+ * its token is checked and its body is read. A place is held while the server works for the request, not while the server waits for
+ * the client's body, for an event or for another server, and not while the client reads.
+ *
+ *   onRequest: class, budget of bodies → place → guard → [paused: body arrives] → handler → left
+ */
+
+import { Socket } from 'node:net';
+import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Registry } from 'prom-client';
+import type { Database } from '../../database/database.ts';
+import type { ProblemPage } from '../errors.ts';
+import { networksOf } from '../network.ts';
+import { Admission, type Caller, Place } from './admission.ts';
+import { BodyBudget } from './body_budget.ts';
+import { LoadMonitor } from './load_monitor.ts';
+import { createOverloadMetrics, RefusalLog } from './overload_metrics.ts';
+import { classifyRoutes } from './precedence.ts';
+import { refuse } from './refusal.ts';
+import { resumePlace } from './request_place.ts';
+
+/** Bodies of all requests on a node. */
+const bodyBytesMax = 134_217_728;
+
+export interface OverloadOptions {
+  db: Database;
+  registry: Registry;
+  logger: FastifyBaseLogger;
+  /** The most requests in progress; 0 for no limit. */
+  requestsMax: number;
+  /** The caller of a request whose token was verified before; undefined for others. */
+  identify: (request: FastifyRequest) => Caller | undefined;
+  /** Tells browsers. */
+  page: ProblemPage;
+}
+
+/** Call it before routes are registered. @returns stops the timers */
+export function limitLoad(app: FastifyInstance, options: OverloadOptions): () => void {
+  const { db, registry, logger, requestsMax, identify, page } = options;
+  app.decorateRequest('place', null);
+  app.decorateRequest('isRefused', false);
+  if (requestsMax === 0) return () => {};
+  const admission = new Admission(requestsMax);
+  const monitor = new LoadMonitor(admission, db);
+  const bodies = new BodyBudget(bodyBytesMax);
+  const count = createOverloadMetrics(registry, admission, bodies);
+  const log = new RefusalLog(logger, admission, monitor);
+  const callerOf = (request: FastifyRequest) => identify(request) ?? callerOfAddress(request.ip);
+
+  function turnAway(request: FastifyRequest, reply: FastifyReply, reason: string): void {
+    request.isRefused = true;
+    const precedence = request.place?.precedence ?? 'ordinary';
+    count(precedence, reason);
+    log.add(precedence, reason);
+    refuse(request, reply, page);
+  }
+
+  classifyRoutes(app);
+  app.addHook('onRequest', (request, reply, done) => {
+    const precedence = request.routeOptions.config.precedence ?? 'ordinary';
+    // Requests of this process to itself belong to one that has a place.
+    if (precedence === 'exempt' || !(request.raw.socket instanceof Socket)) return done();
+    let caller: Caller | undefined;
+    const identifyOnce = () => {
+      caller ??= callerOf(request);
+      return caller;
+    };
+    const place = new Place(admission, precedence, identifyOnce);
+    request.place = place;
+    monitor.start();
+    if (!reserveBody(bodies, request, reply, identifyOnce)) return turnAway(request, reply, 'bytes');
+    const admit = () => {
+      if (request.raw.socket.destroyed) place.leave();
+      else done();
+    };
+    if (place.enter(admit, (reason) => turnAway(request, reply, reason))) done();
+  });
+  app.addHook('preParsing', (request, _reply, payload, done) => {
+    if (!request.raw.complete && hasBody(request)) request.place?.pause();
+    done(null, payload);
+  });
+  app.addHook('preValidation', (request, _reply, done) => {
+    if (request.place?.state !== 'paused') return done();
+    resumePlace(request).then(() => done(), done);
+  });
+  app.addHook('onSend', (request, _reply, _payload, done) => {
+    request.place?.leave();
+    done();
+  });
+  app.addHook('onResponse', (request, _reply, done) => {
+    request.place?.leave();
+    done();
+  });
+  return () => {
+    monitor.stop();
+    admission.stop();
+    log.stop();
+  };
+}
+
+function hasBody({ headers }: FastifyRequest): boolean {
+  const { 'content-length': length, 'transfer-encoding': encoding } = headers;
+  return encoding !== undefined || (length !== undefined && length !== '0');
+}
+
+/** Reserves memory for the body until the response has ended. */
+function reserveBody(
+  bodies: BodyBudget,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  identify: () => Caller,
+): boolean {
+  if (!hasBody(request)) return true;
+  const { 'content-length': length, 'transfer-encoding': encoding } = request.headers;
+  // Fastify refuses what is longer.
+  const bytesMax = request.routeOptions.bodyLimit ?? 0;
+  const bytes = encoding === undefined ? Math.min(Number(length), bytesMax) : bytesMax;
+  const reservation = bodies.reserve(bytes, identify);
+  if (reservation === null) return false;
+  reply.raw.once('close', () => bodies.release(reservation));
+  return true;
+}
+
+function callerOfAddress(address: string): Caller {
+  const { near, wide } = networksOf(address);
+  return { owner: `address:${near}`, group: wide === null ? null : `site:${wide}` };
+}

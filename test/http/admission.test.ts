@@ -1,0 +1,221 @@
+/** Who gets a place, who waits, and who is refused. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Admission, type Caller, Place, type Reason } from '../../src/http/overload/admission.ts';
+import { BodyBudget } from '../../src/http/overload/body_budget.ts';
+import { type Precedence, precedenceOf } from '../../src/http/overload/precedence.ts';
+import { createRandom } from '../support/values/random.ts';
+
+const caller = (owner: string, group: string | null = null): Caller => ({ owner, group });
+
+interface Request {
+  place: Place;
+  state: 'waiting' | 'admitted' | Reason;
+}
+
+function enter(admission: Admission, precedence: Precedence, by: Caller): Request {
+  const request: Request = { place: new Place(admission, precedence, () => by), state: 'waiting' };
+  const isAdmitted = request.place.enter(
+    () => {
+      request.state = 'admitted';
+    },
+    (reason) => {
+      request.state = reason;
+    },
+  );
+  if (isAdmitted) request.state = 'admitted';
+  return request;
+}
+
+const flood = (admission: Admission, precedence: Precedence, by: Caller, count: number) =>
+  Array.from({ length: count }, () => enter(admission, precedence, by));
+const counted = (requests: readonly Request[], state: Request['state']) =>
+  requests.filter((request) => request.state === state).length;
+
+test('one caller gets 7/16 of the places of a class and of what waits for it, and is refused beyond', (t) => {
+  const admission = new Admission(128);
+  t.after(() => admission.stop());
+  const flooding = flood(admission, 'ordinary', caller('one'), 2_000);
+  // 112 places for the class, 512 waiting requests.
+  assert.equal(counted(flooding, 'admitted'), 49);
+  assert.equal(counted(flooding, 'waiting'), 224);
+  assert.equal(counted(flooding, 'share'), 2_000 - 49 - 224);
+  assert.equal(enter(admission, 'ordinary', caller('another')).state, 'admitted');
+});
+
+test('the accounts of one app share what the app gets, and networks what their site gets', (t) => {
+  const admission = new Admission(128);
+  t.after(() => admission.stop());
+  const ofApp = Array.from({ length: 500 }, (_none, index) =>
+    enter(admission, 'ordinary', caller(`account ${index}`, 'app')),
+  );
+  assert.equal(counted(ofApp, 'admitted'), 49);
+  assert.equal(enter(admission, 'ordinary', caller('account of another app', 'other')).state, 'admitted');
+});
+
+test('requests of other classes never take the places of the first class', (t) => {
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const many = (precedence: Precedence) =>
+    Array.from({ length: 200 }, (_none, index) =>
+      enter(admission, precedence, caller(`${precedence} ${index}`)),
+    );
+  const others = [...many('last'), ...many('ordinary')];
+  assert.equal(counted(others, 'admitted'), 14);
+  const first = [enter(admission, 'first', caller('x')), enter(admission, 'first', caller('y'))];
+  assert.equal(counted(first, 'admitted'), 2);
+  // The next one waits, and goes before those that have waited longer.
+  const next = enter(admission, 'first', caller('z'));
+  assert.equal(next.state, 'waiting');
+  others.find(({ state }) => state === 'admitted')?.place.leave();
+  assert.equal(next.state, 'admitted');
+});
+
+test('the first class leaves a quarter of the places to the others', (t) => {
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const first = Array.from({ length: 100 }, (_none, index) => enter(admission, 'first', caller(`${index}`)));
+  assert.equal(counted(first, 'admitted'), 12);
+  assert.equal(enter(admission, 'ordinary', caller('x')).state, 'admitted');
+});
+
+test('callers take turns, and the last class is not shut out', (t) => {
+  const admission = new Admission(8);
+  t.after(() => admission.stop());
+  const busy = Array.from({ length: 8 }, (_none, index) => enter(admission, 'ordinary', caller(`${index}`)));
+  const flooding = flood(admission, 'ordinary', caller('flood'), 10);
+  const other = enter(admission, 'ordinary', caller('other'));
+  const last = enter(admission, 'last', caller('list'));
+  const running = [...busy.filter(({ state }) => state === 'admitted')];
+  const admittedAfter = (request: Request) => {
+    for (let ended = 1; ended < 40; ended += 1) {
+      running.shift()?.place.leave();
+      running.push(...flooding.filter((each) => each.state === 'admitted' && !running.includes(each)));
+      if (request.state === 'admitted') return ended;
+    }
+    return Number.POSITIVE_INFINITY;
+  };
+  assert.ok(admittedAfter(other) <= 4);
+  assert.ok(admittedAfter(last) <= 16);
+});
+
+test('a paused request gives its place to others, and takes one before those that had none', async (t) => {
+  const admission = new Admission(8);
+  t.after(() => admission.stop());
+  const [paused, ...busy] = Array.from({ length: 7 }, (_none, index) =>
+    enter(admission, 'ordinary', caller(`${index}`)),
+  );
+  const waiting = [enter(admission, 'ordinary', caller('a')), enter(admission, 'ordinary', caller('b'))];
+  assert.equal(counted(waiting, 'waiting'), 2);
+  paused?.place.pause();
+  assert.deepEqual(
+    waiting.map(({ state }) => state),
+    ['admitted', 'waiting'],
+  );
+  let resumed: Reason | null | undefined;
+  const resuming = paused?.place.resume().then((reason) => {
+    resumed = reason;
+  });
+  busy[0]?.place.leave();
+  await resuming;
+  assert.equal(resumed, null);
+  assert.equal(waiting[1]?.state, 'waiting');
+});
+
+test('a request whose client has gone is not admitted, and one that waits too long is refused', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const admission = new Admission(8);
+  t.after(() => admission.stop());
+  const busy = Array.from({ length: 7 }, (_none, index) => enter(admission, 'ordinary', caller(`${index}`)));
+  const gone = enter(admission, 'ordinary', caller('gone'));
+  const late = enter(admission, 'ordinary', caller('late'));
+  gone.place.leave();
+  t.mock.method(performance, 'now', () => 1e12);
+  t.mock.timers.tick(100);
+  assert.equal(late.state, 'deadline');
+  assert.equal(gone.state, 'waiting');
+  for (const { place } of busy) place.leave();
+  assert.equal(admission.inProgress, 0);
+  assert.equal(admission.waitingOf('ordinary'), 0);
+});
+
+test('fewer places end no request, and admit none until enough have ended', (t) => {
+  const admission = new Admission(64);
+  t.after(() => admission.stop());
+  const running = Array.from({ length: 40 }, (_none, index) =>
+    enter(admission, 'ordinary', caller(`${index}`)),
+  );
+  admission.places = 16;
+  const next = enter(admission, 'ordinary', caller('next'));
+  for (const { place } of running.slice(0, 26)) place.leave();
+  assert.equal(next.state, 'waiting');
+  running[26]?.place.leave();
+  assert.equal(next.state, 'admitted');
+});
+
+test('whatever random callers do, no limit is exceeded and every request ends in one way', (t) => {
+  const random = createRandom(7);
+  const roll = (below: number) => Math.floor(random() * below);
+  const admission = new Admission(32);
+  t.after(() => admission.stop());
+  const all: Request[] = [];
+  for (let step = 0; step < 20_000; step += 1) {
+    const precedence = (['first', 'ordinary', 'last'] as const)[roll(3)] ?? 'last';
+    const admitted = all.filter(({ place }) => place.state === 'held');
+    if (roll(3) === 0) admitted[roll(admitted.length)]?.place.leave();
+    else all.push(enter(admission, precedence, caller(`${roll(12)}`, `app ${roll(3)}`)));
+    if (roll(50) === 0) admission.places = 8 + roll(25);
+    const held = all.filter(({ place }) => place.state === 'held').length;
+    assert.equal(held, admission.inProgress);
+    assert.ok(held <= 32);
+    if (all.length > 400) all.splice(0, all.length, ...all.filter(({ place }) => place.state !== 'left'));
+  }
+  for (let rest = all; rest.length > 0; ) {
+    for (const { place } of rest) if (place.state === 'held') place.leave();
+    rest = rest.filter(({ place }) => place.state !== 'left');
+  }
+  assert.equal(admission.inProgress, 0);
+  for (const precedence of ['first', 'ordinary', 'last'] as const)
+    assert.equal(admission.waitingOf(precedence), 0);
+});
+
+test('bodies of all requests have a limit in bytes, and each caller a share of it', () => {
+  const budget = new BodyBudget(1_000);
+  const reserve = (owner: string, bytes: number) => budget.reserve(bytes, () => caller(owner));
+  const own = [reserve('one', 200), reserve('one', 200)];
+  assert.ok(own.every((reservation) => reservation !== null));
+  assert.equal(reserve('one', 100), null);
+  assert.ok(reserve('two', 500));
+  assert.equal(reserve('three', 200), null);
+  assert.ok(reserve('three', 100));
+  for (const reservation of own) if (reservation !== null) budget.release(reservation);
+  assert.equal(budget.bytes, 600);
+});
+
+test('routes have the class of what they are for', () => {
+  const operation = {} as never;
+  for (const [method, url, expected] of [
+    ['GET', '/readyz', 'exempt'],
+    ['POST', '/interaction/:uid', 'first'],
+    ['POST', '/oauth/token', 'first'],
+    ['POST', '/oauth/revoke', 'first'],
+    ['POST', '/account/withdraw', 'first'],
+    ['DELETE', '/grants/:id', 'first'],
+    ['DELETE', '/admin/grants/:id', 'first'],
+    ['PATCH', '/accounts/:id', 'first'],
+    ['DELETE', '/subscriptions/:id', 'first'],
+    ['POST', '/oauth/introspect', 'ordinary'],
+    ['POST', '/oauth/register', 'ordinary'],
+    ['POST', '/events', 'ordinary'],
+    ['GET', '/articles/:id', 'ordinary'],
+    ['DELETE', '/articles/:id', 'ordinary'],
+    ['GET', '/articles', 'last'],
+    ['GET', '/subscriptions/:id/deliveries', 'last'],
+    ['GET', '/console/*', 'last'],
+    ['GET', '/docs/', 'last'],
+    ['GET', '/admin/audit', 'last'],
+  ] as const) {
+    assert.equal(precedenceOf(method, url, operation), expected, `${method} ${url}`);
+  }
+});
