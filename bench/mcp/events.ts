@@ -1,6 +1,7 @@
 /**
- * What `events/poll` with nothing new costs in processor time of the server and of PostgreSQL, and what idle streams of `events/stream`
- * cost: resident memory, processor time and transactions a second.
+ * What `events/poll` with nothing new costs in processor time and transactions, for agents of several grants that poll at once; and what idle
+ * streams of `events/stream` cost: resident memory soon after they were opened, resident memory when the server has collected
+ * its garbage by itself, what remains after a forced collection, processor time and transactions a second.
  */
 
 import { Agent, type ClientRequest, request } from 'node:http';
@@ -8,13 +9,18 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { callMcp, mcpToken, statelessHeaders, statelessMeta } from '../../test/support/clients/mcp_client.ts';
 import { createTestAccount, createTestClient } from '../../test/support/clients/oauth.ts';
+import { freePort } from '../../test/support/servers/server.ts';
 import { type Bench, cpuMicros, openBench, residentBytes, startNuncio } from '../deliveries/support.ts';
+import { collect } from '../support/inspector.ts';
 import { loadToTheEnd } from '../support/load.ts';
 
 const rounds = 3;
 const settleMs = 10_000;
+/** The server collects its garbage when it was idle for one of these periods, which begin at its start. */
+const restMs = 30_000;
 const measureMs = 10_000;
-const connections = 4;
+/** Agents that poll at once, each with one connection. */
+const polling = [1, 4, 16];
 /** Of the 20 lanes of a grant, one is polled. */
 const streamsPerAgent = 20;
 const mebibyte = 1_048_576;
@@ -31,12 +37,15 @@ export async function measureEvents([
 ]: readonly string[]): Promise<void> {
   const bench = await openBench();
   try {
-    const server = await startNuncio(bench);
+    const inspector = await freePort();
+    const server = await startNuncio(bench, [`--inspect=127.0.0.1:${inspector}`]);
     try {
       const pid = server.child.pid as number;
       const agents = await createAgents(bench, Math.ceil(Number(streamsText) / streamsPerAgent));
-      await measurePolls(bench, pid, agents[0] as Polling, Number(secondsText) * 1_000);
-      await measureStreams(bench, pid, agents, Number(streamsText));
+      for (const count of polling) {
+        await measurePolls(bench, pid, agents.slice(0, count), Number(secondsText) * 1_000);
+      }
+      await measureStreams({ bench, pid, inspector }, agents, Number(streamsText));
     } finally {
       await server.stop();
     }
@@ -62,23 +71,44 @@ async function createAgents({ db, config, baseUrl }: Bench, count: number): Prom
   return agents;
 }
 
-async function measurePolls(bench: Bench, pid: number, agent: Polling, milliseconds: number): Promise<void> {
-  const text = requestText(bench, agent);
-  const options = { port: bench.config.port, connections, request: text, status: 200 };
-  await loadToTheEnd({ ...options, milliseconds });
+async function measurePolls(
+  bench: Bench,
+  pid: number,
+  agents: readonly Polling[],
+  milliseconds: number,
+): Promise<void> {
+  const pollAll = async () => {
+    const loads = agents.map((polling) =>
+      loadToTheEnd({
+        ...{ port: bench.config.port, connections: 1, milliseconds, status: 200 },
+        request: requestText(bench, polling),
+      }),
+    );
+    return (await Promise.all(loads)).reduce((sum, count) => sum + count, 0);
+  };
+  await pollAll();
   for (let round = 1; round <= rounds; round += 1) {
     const nodeBefore = cpuMicros([pid]);
     const postgres = bench.postgresPids();
     const postgresBefore = cpuMicros(postgres);
+    const transactionsBefore = await countTransactions(bench);
     const begunAt = performance.now();
-    const polls = await loadToTheEnd({ ...options, milliseconds });
+    const polls = await pollAll();
     const seconds = (performance.now() - begunAt) / 1_000;
     const node = (cpuMicros([pid]) - nodeBefore) / polls;
     const ofPostgres = (cpuMicros(postgres) - postgresBefore) / polls;
+    const transactions = ((await countTransactions(bench)) - transactionsBefore) / polls;
     console.log(
-      `round ${round}: ${Math.round(polls / seconds)} polls/s, ${Math.round(node)} µs of Node and ${Math.round(ofPostgres)} µs of PostgreSQL each`,
+      `${agents.length} agents, round ${round}: ${Math.round(polls / seconds)} polls/s, ` +
+        `${Math.round(node)} µs of Node and ${Math.round(ofPostgres)} µs of PostgreSQL each, ${transactions.toFixed(2)} transactions`,
     );
   }
+}
+
+async function countTransactions({ db }: Pick<Bench, 'db'>): Promise<number> {
+  const { rows } = await sql<{ count: string }>`
+    select xact_commit as count from pg_stat_database where datname = current_database()`.execute(db);
+  return Number(rows[0]?.count);
 }
 
 function requestText({ baseUrl }: Bench, { token, cursor }: Polling): string {
@@ -98,14 +128,23 @@ function requestText({ baseUrl }: Bench, { token, cursor }: Polling): string {
   return `POST /mcp HTTP/1.1\r\n${lines.join('')}\r\n${body}`;
 }
 
+interface Measured {
+  bench: Bench;
+  pid: number;
+  /** Port of its inspector. */
+  inspector: number;
+}
+
 async function measureStreams(
-  bench: Bench,
-  pid: number,
+  { bench, pid, inspector }: Measured,
   agents: readonly Polling[],
   count: number,
 ): Promise<void> {
-  await sleep(settleMs);
+  // What the polls left.
+  await collect(inspector);
+  await sleep(restMs);
   const idle = await readCost(bench, pid);
+  const idleHeap = await collect(inspector);
   const streams = await Promise.all(
     Array.from({ length: count }, (_, index) => {
       const agent = agents[index % agents.length] as Polling;
@@ -118,11 +157,22 @@ async function measureStreams(
   );
   console.log(`${count} streams are open`);
   await sleep(settleMs);
-  const busy = await readCost(bench, pid);
+  const soon = residentBytes(pid);
+  await sleep(restMs);
+  const rested = await readCost(bench, pid);
+  const heap = await collect(inspector);
+  const forced = residentBytes(pid);
+  const mebibytes = (bytes: number) => (bytes / mebibyte).toFixed(1);
   console.log(
-    `${count} idle streams: ${((busy.bytes - idle.bytes) / mebibyte).toFixed(1)} MiB above idle, ` +
-      `${(busy.cpuPerSecond / 1_000).toFixed(1)} ms of Node a second (idle: ${(idle.cpuPerSecond / 1_000).toFixed(1)}), ` +
-      `${busy.transactions.toFixed(1)} transactions a second (idle: ${idle.transactions.toFixed(1)})`,
+    `${count} idle streams, MiB above idle: ${mebibytes(soon - idle.bytes)} after ${settleMs / 1_000} s, ` +
+      `${mebibytes(rested.bytes - idle.bytes)} after ${(settleMs + restMs) / 1_000} s, ${mebibytes(forced - idle.bytes)} after a forced collection`,
+  );
+  console.log(
+    `each keeps ${Math.round((heap.objects - idleHeap.objects) / count)} bytes of objects and ${Math.round((heap.buffers - idleHeap.buffers) / count)} of buffers`,
+  );
+  console.log(
+    `${(rested.cpuPerSecond / 1_000).toFixed(1)} ms of Node a second (idle: ${(idle.cpuPerSecond / 1_000).toFixed(1)}), ` +
+      `${rested.transactions.toFixed(1)} transactions a second (idle: ${idle.transactions.toFixed(1)})`,
   );
   for (const stream of streams) stream.destroy();
 }
@@ -152,17 +202,12 @@ function openStream({ baseUrl }: Bench, token: string, ref: string): Promise<Cli
 
 /** Over some time. */
 async function readCost(bench: Bench, pid: number) {
-  const transactionsNow = async () => {
-    const { rows } = await sql<{ count: string }>`
-      select xact_commit as count from pg_stat_database where datname = current_database()`.execute(bench.db);
-    return Number(rows[0]?.count);
-  };
-  const before = { cpu: cpuMicros([pid]), transactions: await transactionsNow() };
+  const before = { cpu: cpuMicros([pid]), transactions: await countTransactions(bench) };
   await sleep(measureMs);
   const seconds = measureMs / 1_000;
   return {
     bytes: residentBytes(pid),
     cpuPerSecond: (cpuMicros([pid]) - before.cpu) / seconds,
-    transactions: ((await transactionsNow()) - before.transactions) / seconds,
+    transactions: ((await countTransactions(bench)) - before.transactions) / seconds,
   };
 }

@@ -13,8 +13,8 @@ export const keptDays = 7;
 const tracesMax = { client: 500, unknown: 2_000, server: 100_000 };
 /** Maximum steps of one connection. Further ones are dropped. */
 const stepsMax = 40;
-/** Maximum number of connections that are considered when steps are joined. */
-const candidatesMax = 2_000;
+/** Maximum number of connections with one key that are considered when steps are joined, the latest. */
+const candidatesMax = 10;
 
 export interface Connection {
   id: string;
@@ -27,17 +27,27 @@ export interface Connection {
   steps: readonly Step[];
 }
 
-/** Writes steps: each to its connection, in one statement. */
+/**
+ * Writes steps: each to its connection, in one statement. Each key has candidates of its own, so that an app with many connections
+ * does not displace the connection of another one.
+ */
 export async function writeSteps(db: Database, pending: readonly PendingStep[]): Promise<void> {
   const keys = [...new Set(pending.flatMap((step) => step.keys))];
   const { rows } = await sql<KnownConnection>`
+    with latest as (
+      select distinct c.id
+      from unnest(${textArray(keys)}::text[]) as wanted (key)
+      cross join lateral (
+        select id from connections
+        where keys @> array[wanted.key] and started_at > now() - interval '1 day'
+        order by updated_at desc limit ${candidatesMax}::int
+      ) as c
+    )
     select id, client_id as "clientId", outcome, keys,
       array(select concat_ws(' ', step->>'name', step->>'outcome', step->>'error') from jsonb_array_elements(steps) as step)
         as "stepsTaken"
-    from connections
-    where keys && ${textArray(keys)}::text[] and started_at > now() - interval '1 day'
-    order by updated_at desc
-    limit ${candidatesMax}`.execute(db);
+    from connections join latest using (id)
+    order by updated_at desc`.execute(db);
   const joined = joinSteps(rows, pending, newId);
   if (joined.length === 0) return;
   // Ordered by id, so that nodes which write the same rows do not deadlock.

@@ -12,6 +12,8 @@ import { bodyProblem, escapePointer, Problem, type ValidationError } from './pro
 /** Limit of nested objects and arrays. */
 export const jsonDepthMax = 64;
 
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
 /**
  * @returns undefined for an empty body
  * @throws Problem 400 for invalid JSON, 422 for JSON that is rejected
@@ -21,7 +23,7 @@ export function parseJson(bytes: Buffer): unknown {
   let text: string;
   let value: unknown;
   try {
-    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+    text = decoder.decode(bytes);
     value = JSON.parse(text);
   } catch (cause) {
     throw new Problem(400, 'The body is not JSON.', { code: 'not-json', cause });

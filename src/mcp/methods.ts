@@ -7,6 +7,7 @@ import { version } from '../version.ts';
 import type { AgentEvents } from './events/agent_events.ts';
 import { invalidParams, isObject, RpcError, type RpcRequest, rpcCodes } from './json_rpc.ts';
 import { type Era, negotiate, serverInfoKey, supportedVersions } from './protocol.ts';
+import { requireScope } from './scope.ts';
 import type { Tool, ToolDescription } from './tools/tool.ts';
 import { callTool } from './tools/tool_call.ts';
 
@@ -123,13 +124,13 @@ function readCursor(cursor: unknown, listed: readonly Tool[]): number {
 
 async function runTool(
   { tools, guard, calls }: McpOptions,
-  { message, request, signal }: MethodCall,
+  { message, principal, request, signal }: MethodCall,
 ): Promise<Result> {
   const { name, arguments: given = {} } = message.params;
   const tool = typeof name === 'string' ? tools.get(name) : undefined;
   if (tool === undefined) throw invalidParams('Unknown tool.');
   if (!isObject(given)) throw invalidParams('arguments must be an object.');
-  const principal = await guard(request, tool.scope);
+  await requireScope(guard, request, principal, tool.scope);
   const logFailure = (err: unknown) => request.log.error({ err, tool: tool.name }, 'tool failed');
   const { tokenId, accountId, clientId } = principal;
   const slot = calls.take({ tokenId, owner: accountId ?? clientId, clientId });

@@ -81,14 +81,13 @@ function itemContent(
   token: string,
 ): Html {
   const what = kinds.find((kind) => kind.name === name)?.description ?? name;
-  const until = mode === 'webhook' ? html`until ${time(expiresAt)}` : 'while it asks for them';
+  const until = mode === 'webhook' ? html`Until ${time(expiresAt)}` : 'While it asks for them';
   return html`<li>${what}
 ${given !== '{}' && html`Only with <code>${given}</code>.`}
-<span class="soft">${until}</span>
 <form method="post" action="/account/stop">
 <input type="hidden" name="${formTokenField}" value="${token}">
 <input type="hidden" name="subscription" value="${id}">
-<button class="secondary" type="submit" aria-label="Stop: ${what}">Stop</button>
+${until} · <button class="link" type="submit" aria-label="Stop: ${what}">Stop</button>
 </form></li>`;
 }
 

@@ -44,7 +44,7 @@ test('agents 80: the account page says what an app is told of and until when, an
   const hour = expiresAt.toISOString().slice(11, 16);
   assert.match(
     page.text,
-    new RegExp(`until <time datetime="[^"]+">[A-Z][a-z]{2} \\d+, \\d{4}, ${hour} UTC</time>`),
+    new RegExp(`Until <time datetime="[^"]+">[A-Z][a-z]{2} \\d+, \\d{4}, ${hour} UTC</time>`),
   );
   // The form to stop comes first.
   const after = await browser.submit(page, {});

@@ -5,6 +5,7 @@ import type { Catalogue } from '../../events/catalogue.ts';
 import type { Guard, Principal } from '../../grants/principal.ts';
 import type { StreamSlots } from '../../http/stream_slots.ts';
 import type { RpcRequest } from '../json_rpc.ts';
+import { requireScope } from '../scope.ts';
 import { EventErrors, refusedParams } from './errors.ts';
 import { type FeedRequest, Feeds } from './feed.ts';
 import { type AgentKind, agentKinds } from './kinds.ts';
@@ -105,7 +106,7 @@ export class AgentEvents {
     const name = this.#readName(message);
     const kind = this.#kinds.get(name);
     if (kind === undefined) throw this.#errors.create('NotFound', { kind: 'event' });
-    if (kind.scope !== null) await guard(request, kind.scope);
+    if (kind.scope !== null) await requireScope(guard, request, principal, kind.scope);
     return this.#feeds.readRequest(kind, principal, message.params);
   }
 

@@ -10,7 +10,8 @@ import type { Database } from '../../database/database.ts';
 import type { Principal } from '../../grants/principal.ts';
 import {
   type AgentLane,
-  findAgentLane,
+  type AgentLaneFinder,
+  createAgentLaneFinder,
   readAgentEnd,
   resumeInLane,
 } from '../../webhooks/reader/agent_lane.ts';
@@ -88,9 +89,11 @@ export interface FeedPlace {
 
 export class Feeds {
   readonly #options: FeedOptions;
+  readonly #findLane: AgentLaneFinder;
 
   constructor(options: FeedOptions) {
     this.#options = options;
+    this.#findLane = createAgentLaneFinder(options.db, options.appSubscriptions);
   }
 
   /**
@@ -123,10 +126,10 @@ export class Feeds {
    * @throws RpcError Forbidden, ResourceExhausted
    */
   async open(request: FeedRequest): Promise<FeedPlace> {
-    const { db, appSubscriptions, errors } = this.#options;
+    const { errors } = this.#options;
     const { place } = request;
     for (let round = 0; round < roundsMax; round += 1) {
-      const lane = await findAgentLane(db, keyOf(request), appSubscriptions);
+      const lane = await this.#findLane(keyOf(request));
       if (lane === undefined) {
         await this.#create(request);
         continue;

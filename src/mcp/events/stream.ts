@@ -18,6 +18,8 @@ import type { FeedPlace, FeedRequest, Feeds } from './feed.ts';
 /** At least every 30 seconds, the cursor is sent as data: agents store it. */
 const heartbeatMs = 20_000;
 const streamMsMax = 15 * 60_000;
+/** How often the streams are looked at. */
+const tickMs = 1_000;
 /** The token is also checked before each page is sent. An idle stream whose token has ended sends nothing until it is closed. */
 const checkMs = 5_000;
 const retryMs = 1_000;
@@ -34,108 +36,166 @@ export interface EventStream {
   log: FastifyBaseLogger;
 }
 
-/** Open streams. One timer checks the tokens of all. */
+/** Open streams. One timer serves all. */
 export class EventStreams {
   readonly #feeds: Feeds;
   readonly #slots: StreamSlots;
-  readonly #open = new Map<AbortController, () => Promise<unknown>>();
-  #checks: NodeJS.Timeout | undefined;
+  readonly #open = new Set<Channel>();
+  #timer: NodeJS.Timeout | undefined;
 
   constructor(feeds: Feeds, slots: StreamSlots) {
     this.#feeds = feeds;
     this.#slots = slots;
   }
 
-  /** @throws RpcError or Problem before the stream begins */
+  /**
+   * Begins a stream, which goes on by itself.
+   * @throws RpcError or Problem before it begins
+   */
   async send(reply: FastifyReply, source: EventStream): Promise<void> {
     const stream = this.#slots.take(source.holder);
     try {
       const place = await this.#feeds.open(source.request);
       beginStream(reply, stream);
-      const { raw } = reply;
-      this.#watch(stream, source.checkToken);
-      const channel = new Channel(raw, source, this.#feeds);
-      await channel.run(stream.signal, place);
-      if (!raw.destroyed) await endStream(raw, await channel.lastWords(place));
-    } finally {
-      this.#open.delete(stream);
-      this.#slots.release(stream);
-    }
-  }
-
-  #watch(stream: AbortController, checkToken: () => Promise<unknown>): void {
-    this.#open.set(stream, checkToken);
-    this.#checks ??= setInterval(() => this.#check(), checkMs).unref();
-  }
-
-  #check(): void {
-    for (const [stream, checkToken] of this.#open) {
-      checkToken().catch((error: unknown) => {
-        // The database may be unreachable for a moment.
-        if (error instanceof Problem && error.status < 500) stream.abort();
+      const channel = new Channel(reply.raw, stream, source, this.#feeds, place, () => {
+        this.#open.delete(channel);
+        this.#slots.release(stream);
       });
+      this.#open.add(channel);
+      this.#timer ??= setInterval(() => this.#tick(), tickMs).unref();
+      channel.begin(place.isTruncated);
+    } catch (error) {
+      this.#slots.release(stream);
+      throw error;
     }
+  }
+
+  #tick(): void {
+    const now = performance.now();
+    for (const channel of this.#open) channel.tick(now);
     if (this.#open.size > 0) return;
-    clearInterval(this.#checks);
-    this.#checks = undefined;
+    clearInterval(this.#timer);
+    this.#timer = undefined;
   }
 }
 
-/** One stream. */
+/** One stream. Between events it is only this object, without timers and promises. */
 class Channel {
   readonly #raw: FastifyReply['raw'];
+  readonly #stream: AbortController;
   readonly #source: EventStream;
   readonly #feeds: Feeds;
+  readonly #lane: Pick<FeedPlace['lane'], 'id' | 'lane'>;
+  readonly #onEnd: () => void;
+  #through: number;
+  #head: number;
+  readonly #endsAt: number;
+  /** When something was last sent, and when the token was last checked. */
+  #sentAt: number;
+  #checkedAt: number;
+  /** While it waits for events. */
+  #stopWatching: (() => void) | undefined;
 
-  constructor(raw: FastifyReply['raw'], source: EventStream, feeds: Feeds) {
+  constructor(
+    raw: FastifyReply['raw'],
+    stream: AbortController,
+    source: EventStream,
+    feeds: Feeds,
+    { lane: { id, lane, head }, after }: FeedPlace,
+    onEnd: () => void,
+  ) {
     this.#raw = raw;
+    this.#stream = stream;
     this.#source = source;
     this.#feeds = feeds;
+    this.#lane = { id, lane };
+    this.#through = after;
+    this.#head = head;
+    this.#onEnd = onEnd;
+    const now = performance.now();
+    this.#endsAt = now + streamMsMax;
+    this.#sentAt = now;
+    this.#checkedAt = now;
   }
 
-  /** Sends events until the stream or its lane ends. */
-  async run(signal: AbortSignal, { lane, after, isTruncated }: FeedPlace): Promise<void> {
-    const { request, log } = this.#source;
-    const endsAt = performance.now() + streamMsMax;
-    let through = after;
-    let head = lane.head;
-    const cursor = () =>
-      this.#feeds.cursorAt(request, { lane: lane.lane, sequence: through, at: new Date() });
-    this.#notify('active', { cursor: cursor(), truncated: isTruncated });
-    while (!signal.aborted && performance.now() < endsAt) {
-      if (through >= head && (await this.#isQuiet(lane.lane, through, signal))) {
-        if (signal.aborted) return;
-        this.#notify('heartbeat', { cursor: cursor() });
-        continue;
-      }
-      try {
-        await this.#source.checkToken();
-        const page = await this.#feeds.read(lane, { after: through, ...pageMax });
-        if (page === undefined) return;
-        const shown = this.#feeds.show(request, lane.lane, page);
-        if (shown.isTruncated) this.#notify('active', { cursor: cursor(), truncated: true });
-        ({ through, head } = page);
-        for (const occurrence of shown.events) this.#notify('event', { ...occurrence });
-      } catch (err) {
-        if (signal.aborted || (err instanceof Problem && err.status < 500)) return;
-        log.warn({ err }, 'event stream could not read');
-        await sleep(retryMs, undefined, { signal }).catch(() => {});
-      }
-      if (!(await hasRoom(this.#raw, signal))) return;
+  begin(isTruncated: boolean): void {
+    this.#notify('active', { cursor: this.#cursor(), truncated: isTruncated });
+    // A stream that sends events ends after them.
+    this.#stream.signal.addEventListener('abort', () => this.#stopWatching !== undefined && void this.#end());
+    if (this.#through < this.#head || this.#stream.signal.aborted) void this.#sendEvents();
+    else this.#wait();
+  }
+
+  /** Is called once a second. */
+  tick(now: number): void {
+    if (now >= this.#endsAt) this.#stream.abort();
+    if (now - this.#checkedAt >= checkMs) {
+      this.#checkedAt = now;
+      this.#source.checkToken().catch((error: unknown) => {
+        // The database may be unreachable for a moment.
+        if (isRefusal(error)) this.#stream.abort();
+      });
+    }
+    if (this.#stopWatching === undefined || now - this.#sentAt < heartbeatMs) return;
+    this.#notify('heartbeat', { cursor: this.#cursor() });
+  }
+
+  #wait(): void {
+    this.#stopWatching = this.#feeds.watch.watch(this.#lane.lane, this.#through, () => {
+      this.#stopWatching = undefined;
+      void this.#sendEvents();
+    });
+  }
+
+  /** Sends what is new, and then waits, or ends. */
+  async #sendEvents(): Promise<void> {
+    const { signal } = this.#stream;
+    while (!signal.aborted) {
+      const isOpen = (await this.#sendPage()) && (await hasRoom(this.#raw, signal));
+      if (!isOpen) break;
+      if (this.#through >= this.#head) return this.#wait();
+    }
+    await this.#end();
+  }
+
+  /** @returns whether the stream goes on */
+  async #sendPage(): Promise<boolean> {
+    const { request, checkToken, log } = this.#source;
+    const { signal } = this.#stream;
+    try {
+      await checkToken();
+      const page = await this.#feeds.read(this.#lane, { after: this.#through, ...pageMax });
+      if (page === undefined) return false;
+      const shown = this.#feeds.show(request, this.#lane.lane, page);
+      if (shown.isTruncated) this.#notify('active', { cursor: this.#cursor(), truncated: true });
+      this.#through = page.through;
+      this.#head = page.head;
+      for (const occurrence of shown.events) this.#notify('event', { ...occurrence });
+    } catch (err) {
+      if (signal.aborted || isRefusal(err)) return false;
+      log.warn({ err }, 'event stream could not read');
+      await sleep(retryMs, undefined, { signal }).catch(() => {});
+    }
+    return true;
+  }
+
+  async #end(): Promise<void> {
+    this.#stopWatching?.();
+    this.#stopWatching = undefined;
+    try {
+      if (!this.#raw.destroyed) await endStream(this.#raw, await this.#lastWords());
+    } catch (err) {
+      this.#source.log.error({ err }, 'event stream did not end as it should');
+      this.#raw.destroy();
+    } finally {
+      this.#onEnd();
     }
   }
 
-  /** Waits for an event. @returns whether none came in the time of a heartbeat */
-  async #isQuiet(lane: number, after: number, signal: AbortSignal): Promise<boolean> {
-    const begunAt = performance.now();
-    await this.#feeds.watch.wait(lane, after, heartbeatMs, signal);
-    return signal.aborted || performance.now() - begunAt >= heartbeatMs;
-  }
-
   /** The text that ends the stream: why the lane has ended, and an empty result. */
-  async lastWords({ lane }: FeedPlace): Promise<string> {
+  async #lastWords(): Promise<string> {
     const { id, complete, log } = this.#source;
-    const end = await this.#feeds.endOf(lane).catch((err: unknown) => {
+    const end = await this.#feeds.endOf(this.#lane).catch((err: unknown) => {
       log.warn({ err }, 'event stream ends for an unknown reason');
       return undefined;
     });
@@ -145,7 +205,13 @@ class Channel {
       : this.#notificationText(end.notification, { error: describeError(end.error) }) + result;
   }
 
+  #cursor(): string {
+    const place = { lane: this.#lane.lane, sequence: this.#through, at: new Date() };
+    return this.#feeds.cursorAt(this.#source.request, place);
+  }
+
   #notify(name: string, params: Record<string, unknown>): void {
+    this.#sentAt = performance.now();
     this.#raw.write(this.#notificationText(name, params));
   }
 
@@ -157,6 +223,11 @@ class Channel {
   #meta(): Record<string, unknown> {
     return { [subscriptionIdKey]: this.#source.id };
   }
+}
+
+/** Whether the token is refused. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof Problem && error.status < 500;
 }
 
 /** JSON has no line breaks here. */

@@ -60,32 +60,30 @@ export async function callTool(
 }
 
 /** A handler that ignores its signal is left alone when the time is over. */
-async function runInTime(tool: Tool, call: ToolCall): ReturnType<Tool['run']> {
+function runInTime(tool: Tool, call: ToolCall): ReturnType<Tool['run']> {
+  const { arguments: given, principal } = call;
   const timeout = new AbortController();
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => {
+  let signal: AbortSignal | undefined;
+  const timed: ToolCall = {
+    arguments: given,
+    principal,
+    // Most tools never look at it.
+    get signal() {
+      signal ??= AbortSignal.any([call.signal, timeout.signal]);
+      return signal;
+    },
+  };
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
       const isLate = new ToolError(`The tool did not finish within ${runMsMax / 1_000} seconds.`);
       timeout.abort(isLate);
       reject(isLate);
     }, runMsMax);
+    tool
+      .run(timed)
+      .finally(() => clearTimeout(timer))
+      .then(resolve, reject);
   });
-  try {
-    const { arguments: given, principal } = call;
-    let signal: AbortSignal | undefined;
-    const timed: ToolCall = {
-      arguments: given,
-      principal,
-      // Most tools never look at it.
-      get signal() {
-        signal ??= AbortSignal.any([call.signal, timeout.signal]);
-        return signal;
-      },
-    };
-    return await Promise.race([tool.run(timed), late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /** Writes the response to a request, whose result may be one of a tool. */

@@ -19,6 +19,8 @@ import { isOpen } from './lane_state.ts';
 const marginMinutes = 10;
 /** Unread deliveries whose events are compared, to find the oldest. Later ones are newer, except for the margin. */
 const comparedMax = 2_000;
+/** Limit of lanes that one statement finds. */
+const batchMax = 100;
 
 export interface AgentLane {
   id: string;
@@ -36,12 +38,50 @@ export interface AgentLane {
 }
 
 /** Finds the live lane of a key that is polled or streamed. */
-export async function findAgentLane(
+export type AgentLaneFinder = (key: string) => Promise<AgentLane | undefined>;
+
+interface Wanted {
+  key: string;
+  resolve: (lane: AgentLane | undefined) => void;
+  reject: (error: unknown) => void;
+}
+
+/**
+ * Makes a finder whose concurrent calls share one statement: a poll without news is little more than this statement. A single call waits
+ * only for the end of the current turn of the event loop. Nothing is remembered, so each call sees the rights of its moment.
+ */
+export function createAgentLaneFinder(db: Database, appSubscriptions: AppSubscriptions): AgentLaneFinder {
+  let waiting: Wanted[] = [];
+
+  function flush(): void {
+    const batch = waiting;
+    waiting = [];
+    if (batch.length === 0) return;
+    findAgentLanes(db, new Set(batch.map(({ key }) => key)), appSubscriptions).then(
+      (lanes) => {
+        for (const { key, resolve } of batch) resolve(lanes.get(key));
+      },
+      (error: unknown) => {
+        for (const { reject } of batch) reject(error);
+      },
+    );
+  }
+
+  return (key) =>
+    new Promise((resolve, reject) => {
+      if (waiting.length === 0) setImmediate(flush);
+      waiting.push({ key, resolve, reject });
+      if (waiting.length >= batchMax) flush();
+    });
+}
+
+async function findAgentLanes(
   db: Database,
-  key: string,
+  keys: ReadonlySet<string>,
   appSubscriptions: AppSubscriptions,
-): Promise<AgentLane | undefined> {
+): Promise<Map<string, AgentLane>> {
   const { rows } = await sql<{
+    key: string;
     id: string;
     lane: string;
     head: string;
@@ -51,25 +91,26 @@ export async function findAgentLane(
     expires_at: Date;
     now: Date;
   }>`
-    select a.id, a.lane, l.next_sequence - 1 as head, s.version, ${isOpen(appSubscriptions)} as is_open,
+    select a.key, a.id, a.lane, l.next_sequence - 1 as head, s.version, ${isOpen(appSubscriptions)} as is_open,
       exists (select from recoveries r where r.lane = a.lane and r.state = 'running') as is_replaying,
       a.expires_at, clock_timestamp() as now
     from agent_subscriptions a join subscriptions s on s.id = a.id join lanes l on l.id = a.lane
-    where a.key = ${key} and a.mode = 'poll' and a.ended_at is null and a.expires_at > clock_timestamp()`.execute(
-    db,
-  );
-  const row = rows[0];
-  return (
-    row && {
-      id: row.id,
-      lane: Number(row.lane),
-      head: Number(row.head),
-      isOpen: row.is_open,
-      isReplaying: row.is_replaying,
-      version: row.version,
-      expiresAt: row.expires_at,
-      now: row.now,
-    }
+    where a.key = any(${[...keys]}::text[]) and a.mode = 'poll' and a.ended_at is null
+      and a.expires_at > clock_timestamp()`.execute(db);
+  return new Map(
+    rows.map((row) => [
+      row.key,
+      {
+        id: row.id,
+        lane: Number(row.lane),
+        head: Number(row.head),
+        isOpen: row.is_open,
+        isReplaying: row.is_replaying,
+        version: row.version,
+        expiresAt: row.expires_at,
+        now: row.now,
+      },
+    ]),
   );
 }
 

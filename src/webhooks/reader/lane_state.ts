@@ -1,4 +1,4 @@
-/** What a reader must know of a lane: how far it goes, and whether it may be read. */
+/** What a reader must know of a lane: whether it has more, and whether it may be read. */
 
 import { type RawBuilder, sql } from 'kysely';
 import { bigintArray } from '../../database/arrays.ts';
@@ -14,17 +14,23 @@ export function isOpen(appSubscriptions: AppSubscriptions): RawBuilder<boolean> 
         and (c.is_stopped or (s.owner = 'client' and not ${mayOwnSubscriptions(appSubscriptions)}))))`;
 }
 
-/** Reads the newest sequence of lanes that may be read. Lanes that are closed or gone are left out. */
-export async function readHeads(
+/**
+ * Finds the lanes that have a delivery after a sequence, or may not be read. Usually there are few of them among many.
+ * @param watched the sequence of each lane
+ * @returns their newest sequences; infinity for lanes that are closed or gone
+ */
+export async function findReadyLanes(
   db: Database,
-  lanes: readonly number[],
+  watched: ReadonlyMap<number, number>,
   appSubscriptions: AppSubscriptions,
 ): Promise<Map<number, number>> {
-  const { rows } = await sql<{ lane: string; head: string }>`
-    select l.id as lane, l.next_sequence - 1 as head
-    from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
-    join lanes l on l.id = given.lane
-    join subscriptions s on s.lane = l.id
-    where ${isOpen(appSubscriptions)}`.execute(db);
-  return new Map(rows.map(({ lane, head }) => [Number(lane), Number(head)]));
+  const { rows } = await sql<{ lane: string; head: string | null }>`
+    select given.lane, open.head
+    from unnest(${bigintArray([...watched.keys()])}::bigint[], ${bigintArray([...watched.values()])}::bigint[]) as given (lane, after)
+    left join lateral (
+      select l.next_sequence - 1 as head from lanes l join subscriptions s on s.lane = l.id
+      where l.id = given.lane and ${isOpen(appSubscriptions)}
+    ) as open on true
+    where open.head is null or open.head > given.after`.execute(db);
+  return new Map(rows.map(({ lane, head }) => [Number(lane), Number(head ?? Number.POSITIVE_INFINITY)]));
 }

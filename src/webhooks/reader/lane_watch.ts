@@ -8,7 +8,7 @@
 import type { Database } from '../../database/database.ts';
 import type { Notifications } from '../../database/notifications.ts';
 import type { AppSubscriptions } from '../subscriptions/app_subscriptions.ts';
-import { readHeads } from './lane_state.ts';
+import { findReadyLanes } from './lane_state.ts';
 
 /** Milliseconds between looks without a notification. */
 const pollMs = 1_000;
@@ -59,26 +59,41 @@ export class LaneWatch {
     });
   }
 
+  /** Calls `wake` once, when the lane has a delivery after `after` or is closed. @returns a function that stops watching */
+  watch(lane: number, after: number, wake: () => void): () => void {
+    const waiters = this.#waiters.get(lane) ?? new Set();
+    const stop = () => {
+      waiters.delete(waiter);
+      if (waiters.size === 0 && this.#waiters.get(lane) === waiters) this.#waiters.delete(lane);
+    };
+    const waiter: Waiter = {
+      after,
+      wake() {
+        stop();
+        wake();
+      },
+    };
+    waiters.add(waiter);
+    this.#waiters.set(lane, waiters);
+    // A delivery may have been added since the reader read.
+    this.#lookSoon();
+    this.#poll ??= setInterval(() => void this.#look(), pollMs).unref();
+    return stop;
+  }
+
   /** Resolves when the lane has a delivery after `after` or is closed, after the timeout, or when the signal aborts. Never rejects. */
   wait(lane: number, after: number, timeoutMs: number, signal: AbortSignal): Promise<void> {
     if (signal.aborted || timeoutMs <= 0) return Promise.resolve();
     return new Promise((resolve) => {
-      const waiters = this.#waiters.get(lane) ?? new Set();
-      const wake = () => {
+      const end = () => {
         clearTimeout(timer);
-        signal.removeEventListener('abort', wake);
-        waiters.delete(waiter);
-        if (waiters.size === 0 && this.#waiters.get(lane) === waiters) this.#waiters.delete(lane);
+        signal.removeEventListener('abort', end);
+        stop();
         resolve();
       };
-      const waiter = { after, wake };
-      const timer = setTimeout(wake, timeoutMs);
-      signal.addEventListener('abort', wake);
-      waiters.add(waiter);
-      this.#waiters.set(lane, waiters);
-      // A delivery may have been added since the reader read.
-      this.#lookSoon();
-      this.#poll ??= setInterval(() => void this.#look(), pollMs).unref();
+      const stop = this.watch(lane, after, end);
+      const timer = setTimeout(end, timeoutMs);
+      signal.addEventListener('abort', end);
     });
   }
 
@@ -131,10 +146,11 @@ export class LaneWatch {
     const watched = new Map([...this.#waiters].map(([lane, waiters]) => [lane, [...waiters]]));
     if (watched.size === 0) return;
     const { db, appSubscriptions } = this.#options;
-    const heads = await readHeads(db, [...watched.keys()], appSubscriptions);
-    for (const [lane, waiters] of watched) {
-      const head = heads.get(lane) ?? Number.POSITIVE_INFINITY;
-      for (const { after, wake } of waiters) if (head > after) wake();
+    const places = new Map(
+      [...watched].map(([lane, waiters]) => [lane, Math.min(...waiters.map(({ after }) => after))]),
+    );
+    for (const [lane, head] of await findReadyLanes(db, places, appSubscriptions)) {
+      for (const { after, wake } of watched.get(lane) ?? []) if (head > after) wake();
     }
   }
 }

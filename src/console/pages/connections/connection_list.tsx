@@ -1,6 +1,6 @@
 /** Connections of apps: each attempt with its steps, and why one was refused. */
 
-import { Plug } from 'lucide-react';
+import { ChevronRight, Plug } from 'lucide-react';
 import type { ReactNode } from 'react';
 import type { AppConnection, ConnectionStep } from '../../api/generated.ts';
 import { Badge, type BadgeLook } from '../../ui/badge.tsx';
@@ -35,6 +35,8 @@ const titles: Readonly<Record<ConnectionStep['name'], string>> = {
 
 interface ConnectionListProps<Item extends AppConnection> {
   query: ListQuery<Item>;
+  /** Whether the list is searched. */
+  isFiltered?: boolean;
   /** Whose connection it is, for lists of several apps. */
   nameOf?: (connection: Item) => string;
   /** What to show of a connection besides its steps. */
@@ -43,6 +45,7 @@ interface ConnectionListProps<Item extends AppConnection> {
 
 export function ConnectionList<Item extends AppConnection>({
   query,
+  isFiltered = false,
   nameOf,
   about,
 }: ConnectionListProps<Item>) {
@@ -50,7 +53,7 @@ export function ConnectionList<Item extends AppConnection>({
     <PagedList
       query={query}
       nothing={() => (
-        <Empty icon={Plug} title="No connections">
+        <Empty icon={Plug} title={isFiltered ? 'No such connection' : 'No connections'}>
           Attempts to connect appear here within seconds and are kept for 7 days.
         </Empty>
       )}
@@ -84,6 +87,7 @@ function ConnectionItem({ connection, name, about }: ConnectionItemProps) {
   return (
     <details open={outcome === 'refused'}>
       <summary>
+        <ChevronRight className="connection-mark" size={16} aria-hidden />
         <Badge look={looks[outcome]}>{outcomes[outcome]}</Badge>
         <span className="connection-about">
           <time dateTime={startedAt}>{formatExact(startedAt)}</time>
@@ -101,11 +105,12 @@ function ConnectionItem({ connection, name, about }: ConnectionItemProps) {
   );
 }
 
-function summaryOf({ steps }: AppConnection, refused: ConnectionStep | undefined): string {
+function summaryOf({ outcome, steps }: AppConnection, refused: ConnectionStep | undefined): string {
   const last = refused ?? steps.at(-1);
-  return last === undefined
-    ? ''
-    : `${refused === undefined ? 'Last step' : 'Refused at'}: ${titles[last.name]}`;
+  if (last === undefined) return '';
+  if (refused === undefined) return `Last step: ${titles[last.name]}`;
+  // A connected app can be refused later.
+  return outcome === 'refused' ? `Refused at: ${titles[last.name]}` : `${titles[last.name]} was refused`;
 }
 
 function Step({ step }: { step: ConnectionStep }) {

@@ -16,12 +16,16 @@ const outcomes = [
   { id: 'connected', title: 'Connected' },
 ];
 
+const requestIdForm = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
 export function ConnectionsPage() {
   const [request, setRequest] = useState('');
   const [client, setClient] = useState('');
   const [outcome, setOutcome] = useState('');
+  const requestId = useDeferredValue(request.trim());
+  const isIncomplete = requestId !== '' && !requestIdForm.test(requestId);
   const filter = {
-    request: useDeferredValue(request.trim()),
+    request: isIncomplete ? '' : requestId,
     client: useDeferredValue(client.trim()),
     outcome,
   };
@@ -35,6 +39,7 @@ export function ConnectionsPage() {
           value={request}
           onChange={setRequest}
           placeholder="From an error page"
+          error={isIncomplete ? 'A request ID looks like 01a20cd6-40b3-762b-872c-b6efa694af88.' : null}
           isMono
         />
         <TextField label="Client ID" type="search" value={client} onChange={setClient} isMono />
@@ -42,6 +47,7 @@ export function ConnectionsPage() {
       </div>
       <ConnectionList
         query={query}
+        isFiltered={Object.values(filter).some((value) => value !== '')}
         nameOf={({ client, client_name: name }) => name ?? client ?? 'Unknown app'}
         about={(connection) => <About connection={connection} />}
       />

@@ -69,7 +69,7 @@ function Checks({ title, checks }: { title: string; checks: readonly Check[] }) 
     <Card title={title} isFlush>
       <ul className="list-rows">
         {checks.map(({ name, state, summary, advice }) => (
-          <li key={name} className="row-between">
+          <li key={name} className="row-between check">
             <span>
               <span className="mono soft small">{name}</span>
               <br />

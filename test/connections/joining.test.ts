@@ -1,0 +1,34 @@
+/** Which connection a step joins, among many. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { sql } from 'kysely';
+import { readConnections, writeSteps } from '../../src/connections/connection_store.ts';
+import { type PendingStep, stepKey } from '../../src/connections/step.ts';
+import { newId } from '../../src/crypto/ids.ts';
+import { openTestDatabase } from '../support/database/open_database.ts';
+
+function step(clientId: string, name: PendingStep['name'], keys: string[]): PendingStep {
+  return {
+    ...{ name, outcome: 'ok', clientId, isKnown: true, address: '192.0.2.1', source: 'a source' },
+    ...{ requestId: newId(), keys, at: Date.now() },
+  };
+}
+
+test('connections of a busy app do not displace the older attempt of another app', async (t) => {
+  const { db } = await openTestDatabase(t, 1);
+  const busy = stepKey('registered', 'busy');
+  const code = stepKey('code', newId());
+  await writeSteps(db, [step('quiet', 'code', [code])]);
+  await sql`
+    insert into connections (id, started_at, updated_at, client_id, is_known, outcome, keys, request_ids, source, steps)
+    select gen_random_uuid(), now(), now() + interval '1 second', 'busy', true, 'open', array[${busy}::text], '{}', 'another source',
+      '[{"name": "authorize", "outcome": "ok"}]'
+    from generate_series(1, 2100)`.execute(db);
+  await writeSteps(db, [step('busy', 'registration', [busy]), step('quiet', 'token', [code])]);
+  const found = await readConnections(db, { clientId: 'quiet' }, 10);
+  assert.deepEqual(
+    found.map(({ steps }) => steps.map(({ name }) => name).toSorted()),
+    [['code', 'token']],
+  );
+});
