@@ -124,3 +124,23 @@ end $$;
 create trigger node_of_earlier_version before insert on nodes
   for each row when (new.generation < 1)
   execute function refuse_old_node();
+
+-- How long rows are kept: the section `retention` of the platform, as the node has it that started last. All nodes read it here, so that
+-- they agree. Owner: src/database/retention.ts.
+create table retention (
+  is_only boolean primary key default true check (is_only),
+  -- Events, their deliveries and attempts.
+  deliveries_days integer not null default 30,
+  -- Headers and bodies of responses.
+  responses_days integer not null default 30,
+  -- Null to keep them until an operator discards them.
+  rejected_days integer,
+  audit_days integer not null default 90,
+  connections_days integer not null default 7,
+  -- Mails and the notices in them.
+  mails_days integer not null default 30,
+  -- Responses up to this day were deleted.
+  responses_deleted_through date
+);
+
+insert into retention default values;

@@ -5,10 +5,12 @@
  */
 
 import assert from 'node:assert/strict';
+import { appendFileSync as dbg } from 'node:fs'; // DBG
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { loadConfig } from '../../src/config/config.ts';
 import { type Database, openDatabase } from '../../src/database/database.ts';
+import { requester } from '../support/clients/api_client.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
 import { createForeignDatabase } from '../support/database/database.ts';
 import { seedLog, seedParties } from '../support/database/database_with_history.ts';
@@ -77,15 +79,20 @@ async function describeTables(db: Database): Promise<Map<string, string>> {
 
 /** Waits until the traffic has got further with everything that it does. */
 async function proceed(traffic: Traffic, subscriber: { received: Received[] }): Promise<void> {
+  dbg('/tmp/upgrade.log', `proceed ${new Error().stack?.split('\n')[2]}\n`); // DBG
   const { counts } = traffic;
   const before = { ...counts };
   const received = subscriber.received.length;
   await until(
-    async () =>
-      subscriber.received.length >= received + 100 &&
+    async () => {
+      if (traffic.failure !== null) throw traffic.failure;
+      dbg('/tmp/upgrade.log', JSON.stringify([Date.now(), subscriber.received.length, counts]) + '\n'); // DBG
+      return { received: subscriber.received.length, ...counts };
+    },
+    (now) =>
+      now.received >= received + 30 &&
       Object.keys(counts).length === 5 &&
-      Object.entries(counts).every(([what, count]) => count >= (before[what] ?? 0) + 5),
-    (isDone) => isDone,
+      Object.entries(counts).every(([what, count]) => count >= (before[what] ?? 0) + 2),
   );
 }
 
@@ -98,7 +105,7 @@ async function ownersOf(db: Database, lane: string): Promise<number[]> {
 }
 
 /** A subscription that old nodes cannot serve is refused while one is running. */
-async function tryNewFields(send: ReturnType<Fleet['sender']>, url: string): Promise<string[]> {
+async function tryNewFields(send: ReturnType<typeof requester>, url: string): Promise<string[]> {
   const fields = [
     { url, kinds: ['push'], filter: { ref: 'refs/heads/main' } },
     { url, kinds: ['push'], format: 'thin' },
@@ -149,11 +156,8 @@ test('an upgrade beside running nodes refuses, loses and repeats nothing', async
   await proceed(traffic, subscriber);
 
   const member = await traffic.join('chooser');
-  const newOnly = new Fleet({ after: async () => {} }, {});
-  newOnly.nodes.push(...fleet.of('new'));
-  const send = newOnly.sender(member.accessToken);
+  const send = requester(fleet.of('new')[0] as FleetNode, member.accessToken);
   assert.deepEqual(await tryNewFields(send, `${subscriber.url}/new`), Array(4).fill('503 upgrade-running'));
-  newOnly.refusals.length = 0;
   const killedAt = await stopOld(fleet, traffic, subscriber);
   await until(
     () => tryNewFields(send, `${subscriber.url}/new`),
@@ -202,9 +206,8 @@ async function withdrawBeside(
     const isOfOld = await isOld(member.lane);
     if (isOfOld) {
       const [node] = fleet.of('new') as [FleetNode];
-      const alone = new Fleet({ after: async () => {} }, {});
-      alone.nodes.push(node);
-      const withdrawn = await alone.sender(traffic.operatorToken)('DELETE', `/grants/${member.grantId}`);
+      const operator = requester(node, traffic.operatorToken);
+      const withdrawn = await operator('DELETE', `/grants/${member.grantId}`);
       assert.equal(withdrawn.status, 204, withdrawn.text);
     }
     const arrivals = () => subscriber.received.filter((each) => each.path === `/${path}`).length;

@@ -55,7 +55,9 @@ export class Fleet {
   }
 
   async start({ name, cli, folder }: Version): Promise<FleetNode> {
-    const port = String(await freePort());
+    // Redirects of a sign-in lead to the first node.
+    const isFirst = this.nodes.length === 0 && this.#settings.NUNCIO_BASE_URL !== undefined;
+    const port = isFirst ? new URL(this.#settings.NUNCIO_BASE_URL ?? '').port : String(await freePort());
     const settings = { ...this.#settings, PORT: port };
     const process = startProcess(this.#scope, ['start', '--no-migrate'], settings, [], cli, folder);
     const baseUrl = `http://localhost:${port}`;

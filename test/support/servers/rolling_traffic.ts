@@ -23,6 +23,7 @@ export interface Member {
   path: string;
   accountId: string;
   grantId: string;
+  accessToken: string;
   send: Send;
   subscriptionId: string;
   lane: string;
@@ -34,6 +35,8 @@ export interface Traffic {
   acknowledged: Map<string, string>;
   /** Numbers of requests by what they do. */
   counts: Record<string, number>;
+  /** Why the traffic ended; null while it continues. */
+  failure: Error | null;
   /** Access token of the operator's application. */
   operatorToken: string;
   join: (name: string, fields?: Record<string, unknown>) => Promise<Member>;
@@ -86,7 +89,15 @@ export async function prepareTraffic(server: ReachableServer, fleet: Fleet, url:
     const { rows } = await sql<{ lane: string }>`
       select lane from subscriptions where id = ${subscriptionId}`.execute(db);
     const lane = rows[0]?.lane ?? '';
-    return { path: `/${name}`, accountId: account.id, grantId: grantId ?? '', send, subscriptionId, lane };
+    return {
+      path: `/${name}`,
+      accountId: account.id,
+      grantId: grantId ?? '',
+      accessToken,
+      send,
+      subscriptionId,
+      lane,
+    };
   };
   const members: Member[] = [];
   for (let number = 1; number <= 6; number += 1) members.push(await join(`member-${number}`));
@@ -174,20 +185,31 @@ export async function prepareTraffic(server: ReachableServer, fleet: Fleet, url:
       const signIn = { account: person, client: app, scopes: ['openid', 'offline_access', 'read:posts'] };
       const session = await authorize(first, signIn);
       await Promise.all([
-        loop(20, async (turn) => void (await publish(memberAt(turn), 1 + (turn % 5)))),
-        loop(30, publishBySql),
-        loop(40, changeResource),
+        loop(60, async (turn) => void (await publish(memberAt(turn), 1 + (turn % 5)))),
+        loop(100, publishBySql),
+        loop(100, changeResource),
         loop(100, () => renewTokens(session)),
         loop(100, changeSubscriptions),
       ]);
     };
     const working = work();
-    // The end of the traffic reports it.
-    working.catch(() => {});
+    working.catch((error: Error) => {
+      traffic.failure = error;
+    });
     return async () => {
       isOver = true;
       await working;
     };
   };
-  return { members, acknowledged, counts, operatorToken, join, publish, begin };
+  const traffic: Traffic = {
+    members,
+    acknowledged,
+    counts,
+    failure: null,
+    operatorToken,
+    join,
+    publish,
+    begin,
+  };
+  return traffic;
 }

@@ -51,7 +51,7 @@ export function ConnectionList<Item extends AppConnection>({
       query={query}
       nothing={() => (
         <Empty icon={Plug} title="No connections">
-          Attempts to connect appear here within seconds and are kept for 7 days.
+          Attempts to connect appear here within seconds.
         </Empty>
       )}
     >
