@@ -28,8 +28,6 @@ create table events (
   -- Null for an event without an account, such as a ping.
   account_id uuid,
   kind text not null,
-  -- The version of the body: the newest that the publishing node knew. Null if the kind had no versions.
-  version text,
   -- The exact text that is signed and sent. Null after erasure.
   body text,
   created_at timestamptz not null default clock_timestamp(),
@@ -38,20 +36,6 @@ create table events (
   traceparent text,
   primary key (day, position)
 ) partition by range (day);
-
--- The schemas of kinds at each start that was accepted. Owner: src/events/schema_history.ts.
-create table event_schemas (
-  kind text not null,
-  -- Empty for a kind without versions.
-  version text not null,
-  -- SHA-256 of the schema, in hexadecimal.
-  digest text not null,
-  -- JSON.
-  schema text not null,
-  example text not null,
-  seen_at timestamptz not null default clock_timestamp(),
-  primary key (kind, version, digest)
-);
 
 -- Returns the first position of a day whose event is not older than a time. The events of a day are almost ordered by time,
 -- so a binary search on the primary key finds it.

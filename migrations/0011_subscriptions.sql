@@ -9,8 +9,7 @@ create table subscriptions (
   -- The user whose events are sent. Null if the owner is a client.
   account_id uuid,
   client_id text,
-  -- Null if the subscriber only pulls (src/webhooks/reader). Decided at the creation.
-  url text,
+  url text not null,
   kinds text[] not null,
   signature text not null,
   format text not null default 'json',
@@ -34,19 +33,6 @@ create table subscriptions (
   -- Static headers as sealed JSON. Null for none. Their names are visible, also in the log of attempts.
   headers bytea,
   header_names text[] not null default '{}',
-  -- How deliveries authenticate to the subscriber besides their signature: what may be shown, and the whole as sealed JSON.
-  auth jsonb,
-  auth_secret bytea,
-  -- Whether each new URL must echo a challenge before it is stored.
-  handshake boolean not null default false,
-  -- The date by which the version of each kind's body is chosen. Null if there were no versions when it was made.
-  version text,
-  -- Conditions on the body, as the owner gave them, as an SQL/JSON path, and the SHA-256 of that. Null for no filter.
-  filter json,
-  filter_path jsonpath,
-  filter_digest bytea,
-  -- What an evaluation of the filter costs fan-out, in deliveries. The cost grows with the path.
-  filter_weight integer not null generated always as (coalesce(octet_length(filter_path::text) / 500, 0)) stored,
   -- The event position at the creation of the subscription. Unlike times, positions are safe against clock changes. An event
   -- with a greater position is newer than the subscription. An event with a smaller position may have been committed later,
   -- because transactions overlap; for these the times decide.
@@ -56,23 +42,15 @@ create table subscriptions (
   check (owner = 'user' or client_id is not null)
 );
 
-create index subscriptions_of_account on subscriptions (account_id, lane) include (filter_weight) where state <> 'ended';
+create index subscriptions_of_account on subscriptions (account_id, lane) where state <> 'ended';
 create index subscriptions_of_grant on subscriptions (grant_id) where state <> 'ended';
 create index subscriptions_of_client on subscriptions (client_id, id) where state <> 'ended';
 -- A client has few subscriptions of its own, but may have thousands for its users.
-create index subscriptions_of_client_itself on subscriptions (client_id, lane) include (filter_weight) where owner = 'client' and state <> 'ended';
+create index subscriptions_of_client_itself on subscriptions (client_id, lane) where owner = 'client' and state <> 'ended';
 
 -- The sweeps of the lanes read the live ones, and retention the ended ones.
 create index subscriptions_live on subscriptions (lane) where state <> 'ended';
 create index subscriptions_ended on subscriptions (ended_at, lane) where state = 'ended';
-
--- A body as PostgreSQL understands JSON; null if it does not. Bodies are JSON, but may have characters or numbers that `jsonb` cannot store.
-create function body_as_json(body text) returns jsonb language plpgsql immutable set search_path from current as $$
-begin
-  return body::jsonb;
-exception when others then
-  return null;
-end $$;
 
 -- An ended subscription signs nothing any more, so its secrets are erased, whichever statement ends it. The row remains while the log
 -- has its deliveries (src/webhooks/subscriptions/ended.ts).
@@ -82,7 +60,6 @@ begin
   new.previous_secret := null;
   new.previous_secret_until := null;
   new.headers := null;
-  new.auth_secret := null;
   return new;
 end $$;
 
@@ -94,23 +71,18 @@ create trigger subscription_ended before update on subscriptions
 create table subscription_revisions (
   lane bigint not null references subscriptions (lane) on delete cascade,
   revision integer not null,
-  url text,
+  url text not null,
   signature text not null,
   format text not null,
   created_at timestamptz not null default now(),
-  -- Of static headers, and of the one with which a delivery authenticates.
   header_names text[] not null default '{}',
-  version text,
   primary key (lane, revision)
 );
 
 create function keep_subscription_revision() returns trigger language plpgsql set search_path from current as $$
 begin
-  insert into subscription_revisions (lane, revision, url, signature, format, header_names, version)
-  values (new.lane, new.revision, new.url, new.signature, new.format,
-    new.header_names || case new.auth->>'type' when 'basic' then '{authorization}' when 'oauth2' then '{authorization}'
-      when 'header' then array[new.auth->>'name'] else '{}' end,
-    new.version)
+  insert into subscription_revisions (lane, revision, url, signature, format, header_names)
+  values (new.lane, new.revision, new.url, new.signature, new.format, new.header_names)
   on conflict (lane, revision) do nothing;
   return null;
 end $$;

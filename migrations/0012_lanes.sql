@@ -23,19 +23,10 @@ create table lane_progress (
   paused_until timestamptz,
   -- Consecutive failures, and the time of the first.
   failures integer not null default 0,
-  failing_since timestamptz,
-  -- The subscription has no URL, so no node ever leases the lane.
-  is_pulled boolean not null default false
+  failing_since timestamptz
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.2);
 
 create index lane_progress_due on lane_progress (due_at) where owner is null and due_at is not null;
-
--- How far subscribers say that they have read. Informs only. Owner: src/webhooks/reader/acknowledgement.ts.
-create table acknowledgements (
-  lane bigint primary key references subscriptions (lane) on delete cascade,
-  sequence bigint not null,
-  at timestamptz not null default now()
-);
 
 -- Ranges of deliveries that were added while the subscription was disabled. They are sent only on request.
 create table held_ranges (

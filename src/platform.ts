@@ -14,6 +14,7 @@ import { type Collection, readCollection } from './collections/declaration.ts';
 import { kindsOf } from './collections/kinds.ts';
 import { type Report, type ResourceType, withChildren } from './collections/resource_type.ts';
 import { importConfigFile } from './config/config_module.ts';
+import { type RetentionSettings, readRetention } from './config/retention.ts';
 import { builtInNames } from './events/built_in_names.ts';
 import type { ConversionSource } from './events/conversion_source.ts';
 import type { EventKind } from './events/kind.ts';
@@ -41,6 +42,8 @@ export interface PlatformDeclaration {
   accounts?: AccountDeclaration;
   /** Settings of the endpoint for agents. */
   mcp?: McpDeclaration;
+  /** How many days rows are kept. */
+  retention?: Partial<RetentionSettings>;
   /** Tools that agents get besides those of the collections. */
   tools?: readonly DefinedTool[];
   /** Name, logo, color and links of the operator, shown on every page. */
@@ -60,6 +63,7 @@ export interface Platform {
   apps: AppSettings;
   accounts: AccountSettings;
   mcp: McpSettings;
+  retention: RetentionSettings;
   /** Those that the operator defined. */
   tools: readonly ToolDefinition[];
   brand: Brand;
@@ -90,7 +94,7 @@ const reservedNames = new Set(
   client_secrets clients collections connections console database_epochs declined_notices deferred_deliveries deleted_accounts deliveries delivery_hold_acknowledgements delivery_holds delivery_keys delivery_stats dev device device_codes disconnected_issuers docs event_ids event_kinds event_schemas
   events failing_warnings grants health held_ranges idempotency_keys inbox initial_access_tokens intake interaction interactions lane_epochs lane_progress lanes leases livez
   lock_salt locks login login_requests login_sessions logout_notices mails mcp meta metrics migrations nodes notices oauth openapi outbox parked_events public pushed_requests
-  rate_windows readyz recoveries refresh_tokens registration_access_tokens registration_tokens registration_windows rejected_events retries session_grants sessions sign_in_failures signing_keys
+  rate_windows readyz recoveries refresh_tokens registration_access_tokens registration_tokens registration_windows rejected_events retention retries session_grants sessions sign_in_failures signing_keys
   subscription_revisions subscriptions token upstream_identities upstream_logins used_proofs webhooks withdrawals`.split(
     /\s+/,
   ),
@@ -104,6 +108,7 @@ const sections: ReadonlySet<string> = new Set<keyof PlatformDeclaration>([
   'apps',
   'accounts',
   'mcp',
+  'retention',
   'tools',
   'brand',
   'startUrl',
@@ -180,6 +185,7 @@ export function createPlatform(
     );
   }
   const mcp = readMcpSettings(declaration.mcp, report);
+  const retention = readRetention(declaration.retention, report);
   const tools = readDefinedTools(
     declaration.tools,
     { reservedObjects, resources: oauth.resources, allow: webhooks.allow },
@@ -204,6 +210,7 @@ export function createPlatform(
     apps,
     accounts,
     mcp,
+    retention,
     tools,
     brand,
     startUrl,

@@ -17,6 +17,7 @@ import { divideConnections, findConnectionShortage } from './database/connection
 import { type Database, openDatabase } from './database/database.ts';
 import { enterEpoch } from './database/epoch.ts';
 import { Notifications } from './database/notifications.ts';
+import { storeRetention } from './database/retention.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
 import { createGuardedFetch } from './egress/fetch.ts';
 import { readEgressProxy } from './egress/proxy.ts';
@@ -248,6 +249,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   });
 
   const offered = scopes.values().filter(({ isForUsers }) => isForUsers);
+  await storeRetention(db, platform.retention);
   await ensureOwnClients(db, config.baseUrl, offered.map(({ name }) => name).toArray());
   registerReference(app, {
     name: platform.brand.name,

@@ -6,7 +6,6 @@ import {
   type ConnectionFilter,
   connectionCursor,
   cursorForm,
-  keptDays,
   readConnections,
 } from '../connections/connection_store.ts';
 import { connectionOutcomes, type Step, stepNames, stepOutcomes } from '../connections/step.ts';
@@ -45,7 +44,8 @@ export const connectionMembers = {
   steps: Type.Array(ConnectionStep),
 };
 
-export const connectionDescription = `An attempt of an app to connect, the newest first. Kept for ${keptDays} days. Contains no secrets.`;
+export const connectionDescription =
+  'An attempt of an app to connect, the newest first. Kept for as long as the deployment says, by default 7 days. Contains no secrets.';
 
 export const connectionParameters = [
   queryParameter(

@@ -4,11 +4,10 @@ import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import { textArray } from '../database/arrays.ts';
 import type { Database } from '../database/database.ts';
+import { keptDays, keptFor } from '../database/retention.ts';
 import { joinSteps, type KnownConnection } from './joining.ts';
 import type { ConnectionOutcome, PendingStep, Step } from './step.ts';
 
-/** Days for which traces are kept. */
-export const keptDays = 7;
 /** Maximum numbers of traces: of one app, of all unregistered apps, and of the server. */
 const tracesMax = { client: 500, unknown: 2_000, server: 100_000 };
 /** Maximum steps of one connection. Further ones are dropped. */
@@ -114,7 +113,7 @@ export async function readConnections(
     select id, started_at as "startedAt", updated_at as "updatedAt", client_id as "clientId", account_id as "accountId",
       grant_id as "grantId", outcome, steps
     from connections
-    where started_at > now() - make_interval(days => ${keptDays})
+    where started_at > now() - ${keptFor(keptDays.connections)}
       and (${clientId}::text is null or client_id = ${clientId})
       and (${requestId}::text is null or request_ids @> array[${requestId}::text])
       and (${accountId}::uuid is null or account_id = ${accountId})

@@ -136,6 +136,9 @@ const statementNames = new Map<string, string>();
 /** Part of statement names. It changes when the prepared statements become unusable. */
 let preparedGeneration = 0;
 
+/** Whether the columns of a result depend on the table. */
+const selectsAll = /(?:\bselect|\breturning|,)\s+(?:\w+\.)?\*/;
+
 type NamedStatement = { name: string; text: string; values: unknown[] };
 
 /**
@@ -169,7 +172,9 @@ class PreparingClient extends pg.Client {
       } catch (error) {
         return Promise.reject(error);
       }
-      const name = statementName(text);
+      // A migration that adds a column makes this statement stale, and an error would abort the transaction.
+      const isSafe = !this.#inTransaction || !selectsAll.test(text);
+      const name = isSafe ? statementName(text) : undefined;
       if (name !== undefined) return this.#watched(this.#prepared({ name, text, values: converted }, rest));
     }
     return this.#watched(super.query(...(parameters as [string])));
@@ -230,6 +235,11 @@ const unavailable =
 /** Whether PostgreSQL cancelled the statement, after its timeout or on request. */
 export function isStatementTimeout(error: unknown): boolean {
   return error instanceof Error && (error as { code?: unknown }).code === '57014';
+}
+
+/** Whether a trigger of the migrations refused what a running node of an earlier version cannot serve. */
+export function isForNewerNodes(error: unknown): boolean {
+  return error instanceof Error && (error as { code?: unknown }).code === 'NUN01';
 }
 
 /** Whether the database is unreachable, shutting down, or out of connections. */

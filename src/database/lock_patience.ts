@@ -2,14 +2,15 @@
  * Changes of tables beside running servers. While a statement such as `alter table` waits for its lock, all later statements on that
  * table wait behind it, also reads. So it gives up soon, the servers continue, and the change is tried again.
  *
- *   attempt → (lock not available within 2 s) rolled back → pause → attempt → …
+ *   attempt → (lock not available within 2 s, or deadlock) rolled back → pause → attempt → …
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 
-/** SQLSTATE of `lock_timeout`. */
-const lockNotAvailable = '55P03';
+/** SQLSTATEs of `lock_timeout`, and of a wait in a circle that PostgreSQL ended. */
+export const lockNotAvailable = '55P03';
+const deadlockDetected = '40P01';
 /** Milliseconds that a statement waits for a lock. Running servers wait behind it for as long. */
 const lockTimeoutMs = 2_000;
 /** Pause between attempts, in which the servers continue. */
@@ -36,7 +37,8 @@ export async function withLockPatience<Result>(
     try {
       return await attempt();
     } catch (error) {
-      if ((error as pg.DatabaseError).code !== lockNotAvailable) throw error;
+      const { code } = error as pg.DatabaseError;
+      if (code !== lockNotAvailable && code !== deadlockDetected) throw error;
       if (performance.now() - begun >= ms) throw explain(error);
     }
     await sleep(pauseMs);

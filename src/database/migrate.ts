@@ -2,12 +2,13 @@
  * Applies migrations: SQL files, forward only, each applied once. One node applies all pending files in one transaction.
  * The search path contains only Nuncio's schema, and migrations create nothing outside of it. Owns the table `migrations`.
  *
- *   no schema → schema → files in name order → functions revoked from PUBLIC
+ *   no schema → schema → locks on all tables to change → files in name order → functions revoked from PUBLIC
  */
 
 import { readdir, readFile } from 'node:fs/promises';
 import type pg from 'pg';
-import { beginAttempt, withLockPatience } from './lock_patience.ts';
+import { isStatementTimeout } from './database.ts';
+import { beginAttempt, lockNotAvailable, withLockPatience } from './lock_patience.ts';
 import { connectClient, schemaOf } from './schema.ts';
 
 const directory = new URL('../../migrations/', import.meta.url);
@@ -18,6 +19,8 @@ const insufficientPrivilege = '42501';
 const createdElsewhere: ReadonlySet<string> = new Set(['23505', '42P06', '42P07']);
 /** One attempt for the schema, one for the table, and one that finds both. */
 const attemptsMax = 3;
+/** Milliseconds to wait for the locks on all tables of a mode. There are two modes. */
+const lockWaitMs = 400;
 
 /** The schema cannot be migrated, for a reason that the operator can fix. */
 export class SchemaError extends Error {
@@ -56,7 +59,9 @@ async function migrateOnce(connectionString: string, schema: string): Promise<st
     // One node at a time. Other roles of the database cannot lock the table.
     await client.query('lock table migrations in share row exclusive mode');
     await refuseUnknown(client);
-    const applied = await pendingMigrations(client).then((pending) => applyAll(client, pending));
+    const pending = await readPending(client);
+    await lockTables(client, pending);
+    const applied = await applyAll(client, pending);
     // By default PostgreSQL lets every role execute a new function.
     if (applied.length > 0)
       await client.query(`revoke all on all functions in schema "${schema}" from public`);
@@ -153,17 +158,67 @@ async function listMigrations(): Promise<string[]> {
   return (await readdir(directory)).filter((name) => name.endsWith('.sql')).sort();
 }
 
-async function applyAll(client: pg.Client, names: string[]): Promise<string[]> {
-  for (const name of names) {
+interface Migration {
+  name: string;
+  text: string;
+}
+
+async function readPending(client: pg.Client): Promise<Migration[]> {
+  const names = await pendingMigrations(client);
+  return Promise.all(
+    names.map(async (name) => ({ name, text: await readFile(new URL(name, directory), 'utf8') })),
+  );
+}
+
+/**
+ * Locks every existing table that the migrations change, before they change any. All locks together are awaited for less than
+ * `deadlock_timeout` (1 s). So this transaction gives up before PostgreSQL cancels a transaction of a running server that waits for it
+ * in a circle. Afterwards it waits for nothing.
+ */
+async function lockTables(client: pg.Client, pending: readonly Migration[]): Promise<void> {
+  const text = pending.map((migration) => migration.text).join('\n');
+  const changed = namesIn(text, /^alter table (?:only )?(\w+)/gm);
+  const extended = namesIn(
+    text,
+    /\breferences (\w+)|^create (?:constraint )?trigger [^;]*? on (\w+)|^create (?:unique )?index \w+ on (\w+)/gm,
+  ).difference(changed);
+  await client.query(`set local statement_timeout = '${lockWaitMs}ms'`);
+  for (const [names, mode] of [
+    [changed, 'access exclusive'],
+    [extended, 'share row exclusive'],
+  ] as const) {
+    const { rows } = await client.query<{ tables: string | null }>(
+      `select string_agg(quote_ident(relname), ', ' order by relname) as tables from pg_class
+        where relnamespace = current_schema()::regnamespace and relkind in ('r', 'p') and relname = any($1)`,
+      [[...names]],
+    );
+    const tables = rows[0]?.tables;
+    if (tables) await client.query(`lock table ${tables} in ${mode} mode`).catch(throwLocked);
+  }
+  await client.query('set local statement_timeout = 0');
+}
+
+function namesIn(text: string, pattern: RegExp): Set<string> {
+  return new Set([...text.matchAll(pattern)].map((found) => found.slice(1).find(Boolean) as string));
+}
+
+/** The timeout of the statement is the limit of the wait for several locks. */
+function throwLocked(error: pg.DatabaseError): never {
+  if (isStatementTimeout(error)) throw Object.assign(error, { code: lockNotAvailable });
+  throw error;
+}
+
+async function applyAll(client: pg.Client, pending: readonly Migration[]): Promise<string[]> {
+  for (const { name, text } of pending) {
     try {
-      await client.query(await readFile(new URL(name, directory), 'utf8'));
+      await client.query(text);
     } catch (cause) {
       const { message, code } = cause as pg.DatabaseError;
       throw Object.assign(new Error(`migration ${name}: ${message}`, { cause }), { code });
     }
     await client.query('insert into migrations (name) values ($1)', [name]);
   }
-  return names;
+  return pending.map(({ name }) => name);
 }
 
 /** For when the patience with other sessions' locks ends. */

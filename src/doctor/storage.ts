@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { statfs } from 'node:fs/promises';
 import { sql } from 'kysely';
 import type { Database } from '../database/database.ts';
-import { retentionDays } from '../webhooks/log/retention.ts';
+import { readDeliveriesDays } from '../database/retention.ts';
 import { bytesText, type Check, check, countText, type Probe } from './report.ts';
 
 /** Tables with a partition for each day (migrations/0001_foundation.sql). */
@@ -107,7 +107,7 @@ async function dailyGrowth(db: Database): Promise<{ total: number; perDay: numbe
       (select count(*)::int from past) as days`.execute(db);
   const { total, yesterday, oldest, days } = rows[0] as Sizes;
   if (yesterday === null) return { total: Number(total), perDay: null };
-  const dropped = days > retentionDays - 1 ? Number(oldest) : 0;
+  const dropped = days > (await readDeliveriesDays(db)) - 1 ? Number(oldest) : 0;
   return { total: Number(total), perDay: Math.max(0, Number(yesterday) - dropped) };
 }
 

@@ -2,6 +2,7 @@
 
 import { sql } from 'kysely';
 import type { Database } from '../database/database.ts';
+import { readDeliveriesDays } from '../database/retention.ts';
 import { countExpiringParked } from '../webhooks/log/retention.ts';
 import { type Check, check, countText, durationText, type Probe, type State } from './report.ts';
 
@@ -168,7 +169,7 @@ async function checkParked(db: Database): Promise<Check> {
     `${countText(count, 'event')} could not be fanned out (${reason})`,
     expiring > 0
       ? `Retry them now (nuncio parked retry): ${expiring} will be deleted within three days.`
-      : 'Read the reasons (nuncio parked list), then retry: nuncio parked retry. They are deleted after 30 days.',
+      : `Read the reasons (nuncio parked list), then retry: nuncio parked retry. They are deleted after ${await readDeliveriesDays(db)} days.`,
     { count, expiring },
   );
 }

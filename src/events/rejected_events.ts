@@ -3,12 +3,13 @@
  * them. While there are too many, `publish` fails. Owns the table `rejected_events`.
  *
  *   rejected → (retried with a valid body) → event
- *            → (discarded)
+ *            → (discarded, or older than `retention.rejectedDays`)
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import { textArray } from '../database/arrays.ts';
+import { deleteBatches } from '../database/batches.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { ValidationError } from '../http/problem.ts';
 import type { InboxRow } from './inbox.ts';
@@ -58,6 +59,12 @@ async function limitRejected(tx: Database | Transaction): Promise<void> {
       from rejected_events
     ) as kept
     where is_blocked <> kept.is_full`.execute(tx);
+}
+
+/** Deletes those that are older than the operator wants to keep them. @param now the time that counts as now */
+export async function expireRejected(db: Database, now: RawBuilder<unknown>): Promise<void> {
+  const isExpired = sql`rejected_at < ${now} - (select make_interval(days => rejected_days) from retention)`;
+  if ((await deleteBatches(db, 'rejected_events', isExpired)) > 0) await limitRejected(db);
 }
 
 const columns = sql.raw(

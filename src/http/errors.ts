@@ -9,7 +9,7 @@ import type { Duplex } from 'node:stream';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
 import { newId } from '../crypto/ids.ts';
 import { BatcherFullError } from '../database/batcher.ts';
-import { isDatabaseUnavailable } from '../database/database.ts';
+import { isDatabaseUnavailable, isForNewerNodes } from '../database/database.ts';
 import { Problem } from './problem.ts';
 
 /** Too many requests are waiting for the database: those of this client (429), or of all clients (503). */
@@ -148,6 +148,13 @@ export function toProblem(error: unknown): Problem {
     });
   }
   if (error instanceof BatcherFullError) return tooManyWaiting(error);
+  if (isForNewerNodes(error)) {
+    return new Problem(
+      503,
+      'A node of an earlier version is still running and cannot serve this subscription. Try again after the upgrade.',
+      { code: 'upgrade-running', headers: { 'retry-after': '30' }, cause: error },
+    );
+  }
   const { code, statusCode, message } = error as FastifyError;
   switch (code) {
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':

@@ -142,6 +142,10 @@ const codes = {
   'unknown-version': at(422, 'no kind has a version of this name'),
   'unreadable-request': at([400, 408, 431], 'the request cannot be read'),
   'unsupported-media-type': at(415, 'the resource does not accept this type of body'),
+  'upgrade-running': at(
+    503,
+    'a node of an earlier version runs and cannot serve the subscription; try again after the upgrade',
+  ),
   url_address: at(422, 'the URL has an address that deliveries may not reach'),
   url_credentials: at(422, 'the URL contains a user name or password'),
   url_fragment: at(422, 'the URL has a fragment'),

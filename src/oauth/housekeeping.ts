@@ -3,10 +3,11 @@
  * Every node runs it and skips rows that another node is deleting.
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { removeUnusedClients } from '../clients/self_registered.ts';
 import { deleteBatches } from '../database/batches.ts';
 import type { Database } from '../database/database.ts';
+import { keptDays, keptFor } from '../database/retention.ts';
 import { steadyNow } from '../database/steady_clock.ts';
 
 /** Milliseconds between rounds, and rows per statement of clients and grants. */
@@ -17,8 +18,8 @@ const grantsMs = 3_600_000;
 /** Maximum batches per table and round. */
 const batchesMax = 50;
 
-/** Tables, the time at which a row of each expires, and how long it is kept after that. */
-const expiredRows: readonly [table: string, expiresAt: string, kept?: string][] = [
+/** Tables, the time at which a row of each expires, and how long it is kept after that: an interval, or days of the settings. */
+const expiredRows: readonly [table: string, expiresAt: string, kept?: string | RawBuilder<number>][] = [
   // A replayed code still revokes its tokens.
   ['authorization_codes', 'expires_at', '1 hour'],
   ['refresh_tokens', 'expires_at', '1 hour'],
@@ -39,10 +40,10 @@ const expiredRows: readonly [table: string, expiresAt: string, kept?: string][] 
   ['registration_windows', 'ends_at'],
   ['initial_access_tokens', "case when uses_left = 0 then '-infinity' else expires_at end"],
   ['logout_notices', 'created_at', '30 days'],
-  ['mails', 'created_at', '30 days'],
-  ['notices', 'at', '30 days'],
-  ['connections', 'started_at', '7 days'],
-  ['audit_entries', 'at', '90 days'],
+  ['mails', 'created_at', keptDays.mails],
+  ['notices', 'at', keptDays.mails],
+  ['connections', 'started_at', keptDays.connections],
+  ['audit_entries', 'at', keptDays.audit],
 ];
 
 /**
@@ -62,7 +63,8 @@ export async function runHousekeeping(db: Database): Promise<Record<string, numb
     }
   };
   for (const [table, expiresAt, kept = '0'] of expiredRows) {
-    const isExpired = sql`${sql.raw(expiresAt)} < ${steadyNow()} - ${kept}::interval`;
+    const time = typeof kept === 'string' ? sql`${kept}::interval` : keptFor(kept);
+    const isExpired = sql`${sql.raw(expiresAt)} < ${steadyNow()} - ${time}`;
     await attempt(table, () => deleteBatches(db, table, isExpired, batchesMax));
   }
   await attempt('clients', () => removeUnusedClients(db, batchRows));

@@ -77,7 +77,7 @@ const AttemptShown = named(
       response_omitted: Type.Optional(
         Type.Boolean({
           description:
-            'Whether the response is not stored because the account’s daily quota of response bytes is used up.',
+            'Whether the response is not stored: the account’s daily quota of response bytes was used up, or the deployment keeps responses for fewer days than deliveries.',
         }),
       ),
     },

@@ -13,9 +13,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
+import { keptDays } from '../../database/retention.ts';
 import { type DeliveryState, selectDeliveries } from '../log/delivery.ts';
 import { wakeLane } from '../log/resend.ts';
-import { retentionDays } from '../log/retention.ts';
 import type { KindArrays } from './fan_out.ts';
 import { isLocked } from './pass_size.ts';
 import { replayStep } from './replay.ts';
@@ -215,7 +215,7 @@ async function addMissing(tx: Transaction, id: string, kinds: KindArrays): Promi
       case when missing_day < oldest then 0 else missing_position end as position
     from recoveries r, (
       -- Skips a day that is about to be dropped.
-      select (now() at time zone 'utc')::date - ${retentionDays - 1}::int as oldest
+      select (now() at time zone 'utc')::date - (${keptDays.deliveries} - 1) as oldest
     ) as kept
     where r.id = ${id}`.execute(tx);
   const { lane, since, until, day, position } = rows[0] as (typeof rows)[0];

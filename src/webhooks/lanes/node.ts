@@ -18,6 +18,8 @@ import { releaseLeasesOf } from '../../database/lease.ts';
 import { abandonLanes } from './lane_store.ts';
 import { type Peer, Peers } from './peers.ts';
 
+/** Which subscriptions this version can serve (migration 0023). Earlier versions have 0. */
+const generation = 1;
 /** Seconds after its last heartbeat for which a node counts as running, for operators (`/admin/nodes`, `nuncio epoch begin`). */
 const aliveSeconds = 45;
 
@@ -122,10 +124,10 @@ export class Node {
 
   async #add(): Promise<void> {
     const { rows } = await sql<{ heartbeats: string }>`
-      insert into nodes (id, host, process, alive_until, heartbeats, name)
+      insert into nodes (id, host, process, alive_until, heartbeats, name, generation)
       values (${this.id}, ${place.host}, ${place.process}, ${aliveUntil},
         -- The counter starts at random. A node that recorded the old counter as silent must not confuse it with this one.
-        ${this.#heartbeats + 1}::bigint + floor(random() * 1000000000)::bigint, ${this.#options.name})
+        ${this.#heartbeats + 1}::bigint + floor(random() * 1000000000)::bigint, ${this.#options.name}, ${generation})
       returning heartbeats`.execute(this.#db);
     this.#heartbeats = Number(rows[0]?.heartbeats);
   }

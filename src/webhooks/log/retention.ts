@@ -8,12 +8,12 @@ import { isId } from '../../crypto/ids.ts';
 import { deleteBatches } from '../../database/batches.ts';
 import type { Database } from '../../database/database.ts';
 import { dropPartitions, ensurePartitions } from '../../database/partitions.ts';
+import { keptDays, readDeliveriesDays } from '../../database/retention.ts';
 import { steadyNow } from '../../database/steady_clock.ts';
+import { expireRejected } from '../../events/rejected_events.ts';
 import { deleteEnded } from '../subscriptions/ended.ts';
 import { dropOldStats } from './delivery_stats.ts';
-
-/** Days that events and their deliveries are kept. */
-export const retentionDays = 30;
+import { deleteResponses } from './response_retention.ts';
 
 /** Attempts refer to deliveries, and deliveries to events: referring tables are dropped first. */
 const dayTables = ['attempts', 'deliveries', 'events'];
@@ -24,7 +24,8 @@ const dayTables = ['attempts', 'deliveries', 'events'];
  * @param slow the connections for reading many rows and for deleting
  * @returns false if locks of others, such as a backup, were in the way: call again soon
  */
-export async function applyRetention(db: Database, slow = db, days = retentionDays): Promise<boolean> {
+export async function applyRetention(db: Database, slow = db): Promise<boolean> {
+  const days = await readDeliveriesDays(slow);
   const areMade = await ensurePartitions(db);
   const now = steadyNow();
   const today = await dayAt(slow, now);
@@ -49,6 +50,8 @@ export async function applyRetention(db: Database, slow = db, days = retentionDa
   await deleteBatches(slow, 'lane_epochs', isPast);
   await deleteEnded(slow, expired(1));
   await dropOldStats(slow, now);
+  await expireRejected(slow, now);
+  await deleteResponses(slow, today);
   return areMade && areDropped;
 }
 
@@ -56,10 +59,12 @@ export async function applyRetention(db: Database, slow = db, days = retentionDa
 const expiringDays = 3;
 
 /** Counts parked events that retention will delete within three days. */
-export async function countExpiringParked(db: Database, days = retentionDays): Promise<number> {
+export async function countExpiringParked(db: Database): Promise<number> {
   const { rows } = await sql<{ count: number }>`
     select count(*)::int as count from parked_events
-    where day < (now() at time zone 'utc')::date - ${days - expiringDays}::int`.execute(db);
+    where day < (now() at time zone 'utc')::date - (${keptDays.deliveries} - ${expiringDays}::int)`.execute(
+    db,
+  );
   return rows[0]?.count ?? 0;
 }
 

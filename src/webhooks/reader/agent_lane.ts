@@ -6,8 +6,8 @@
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
+import { keptDays, keptFor } from '../../database/retention.ts';
 import { startRecovery } from '../fan_out/recovery.ts';
-import { retentionDays } from '../log/retention.ts';
 import type { AgentPlace } from '../subscriptions/agent_cursor.ts';
 import type { AppSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import { isOpen } from './lane_state.ts';
@@ -189,7 +189,7 @@ export async function resumeInLane(
       select coalesce((select unread_since from earlier), ${place.at}::timestamptz) as wanted,
         coalesce((select has_lost from earlier), true) as has_lost,
         greatest(
-          clock_timestamp() - make_interval(days => ${retentionDays}::int),
+          clock_timestamp() - ${keptFor(keptDays.deliveries)},
           case when ${maxAgeMs}::float8 is not null then clock_timestamp() - make_interval(secs => ${maxAgeMs}::float8 / 1000) end
         ) as oldest
     ),

@@ -54,7 +54,7 @@ export function ConnectionList<Item extends AppConnection>({
       query={query}
       nothing={() => (
         <Empty icon={Plug} title={isFiltered ? 'No such connection' : 'No connections'}>
-          Attempts to connect appear here within seconds and are kept for 7 days.
+          Attempts to connect appear here within seconds.
         </Empty>
       )}
     >

@@ -230,9 +230,9 @@ function AttemptDetails({ attempt, delivery: { body, subscription } }: AttemptDe
       {attempt.response_omitted === true && (
         <Notice title="The response is not stored">
           <p>
-            The responses to this account’s deliveries had filled their storage for that day (UTC). Deliveries
-            are not affected. The status and the timing are kept. Short responses save storage: a 204 without
-            a body is enough.
+            Either the responses to this account’s deliveries had filled their storage for that day (UTC), or
+            this server deletes responses earlier than deliveries. Deliveries are not affected. The status and
+            the timing are kept. Short responses save storage: a 204 without a body is enough.
           </p>
         </Notice>
       )}

@@ -31,7 +31,7 @@ export function ConnectionsPage() {
   };
   const query = useInfiniteQuery(adminConnectionsQuery(filter));
   return (
-    <Page title="Connections" description="What happened when apps tried to connect, in the last 7 days.">
+    <Page title="Connections" description="What happened when apps tried to connect, newest first.">
       <div className="filters">
         <TextField
           label="Request ID"
