@@ -62,7 +62,11 @@ export function openDatabase(options: DatabaseOptions): Database {
       await options.onConnect?.(client);
     },
   });
-  pool.on('error', (error) => options.onIdleError?.(error));
+  pool.on('error', (error) => {
+    // The pool adds the client, with its statements and its key. A log of the error would contain them.
+    delete (error as Error & { client?: unknown }).client;
+    options.onIdleError?.(error);
+  });
   // When a connection breaks in use, the pending query rejects. The driver also emits `error`, and an `error` event without
   // a listener ends the process.
   pool.on('connect', (client) => client.on('error', () => {}));
