@@ -2,6 +2,7 @@
 # Step 1: the package. Later also: another version of it beside the first one, such as "01-install.sh next".
 set -eu
 . "$(dirname "$0")/settings.sh"
+
 version=${1:-first}
 
 mkdir -p "$WALK/versions/$version"

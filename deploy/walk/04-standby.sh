@@ -2,6 +2,7 @@
 # Step 4: a standby of the primary. Later also: a standby of the server at another port, in another folder.
 set -eu
 . "$(dirname "$0")/settings.sh"
+
 from=${1:-$PRIMARY_PORT} folder=${2:-standby} port=${3:-$STANDBY_PORT}
 
 pg_basebackup --port="$from" --username=replicator --pgdata="$WALK/$folder" --checkpoint=fast \

@@ -2,7 +2,6 @@
 # Step 6: the settings, the schema and three nodes.
 set -eu
 . "$(dirname "$0")/settings.sh"
-here=$(cd "$(dirname "$0")" && pwd)
 
 umask 077
 cat > "$WALK/nuncio.env" <<END

@@ -2,7 +2,6 @@
 # Step 9: an administrator, and an app that publishes events.
 set -eu
 . "$(dirname "$0")/settings.sh"
-here=$(cd "$(dirname "$0")" && pwd)
 
 "$here/nuncio.sh" user create --admin --email admin@example.com --password - < "$WALK/secrets/admin"
 umask 077

@@ -2,7 +2,6 @@
 # Step 10: restart the nodes one after the other, under traffic.
 set -eu
 . "$(dirname "$0")/settings.sh"
-here=$(cd "$(dirname "$0")" && pwd)
 
 for number in 1 2 3; do
   "$here/node.sh" stop "$number"

@@ -2,9 +2,8 @@
 # Step 12: a base backup beside the archive of WAL, and a dump.
 set -eu
 . "$(dirname "$0")/settings.sh"
-here=$(cd "$(dirname "$0")" && pwd)
 
-"$here/nuncio.sh" doctor
+"$here/nuncio.sh" doctor || echo "exit code $?: see what to do above"
 mkdir -p "$WALK/backups"
 pg_basebackup --port="$DATABASE_PORT" --username=replicator --pgdata="$WALK/backups/base" --checkpoint=fast \
   --wal-method=stream

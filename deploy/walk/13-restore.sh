@@ -2,7 +2,6 @@
 # Step 13: restore the base backup and the archive into a new server.
 set -eu
 . "$(dirname "$0")/settings.sh"
-here=$(cd "$(dirname "$0")" && pwd)
 
 for number in 1 2 3; do "$here/node.sh" stop "$number"; done
 
@@ -26,10 +25,11 @@ until psql --port="$RESTORED_PORT" --tuples-only --command="select pg_is_in_reco
 
 echo "server localhost:$RESTORED_PORT;" > "$WALK/nginx/primary.conf"
 nginx -e "$WALK/log/nginx.log" -c "$WALK/nginx/nginx.conf" -s reload
-until psql --port="$DATABASE_PORT" --command="select timeline_id from pg_control_checkpoint()"; do sleep 1; done
+until pg_isready --quiet --port="$DATABASE_PORT"; do sleep 1; done
+psql --port="$DATABASE_PORT" --command="select pg_is_in_recovery(), timeline_id from pg_control_checkpoint()"
 "$here/nuncio.sh" epoch begin
 for number in 1 2 3; do "$here/node.sh" start "$number"; done
 
 rm -r "$WALK/primary" "$WALK/standby"
 "$here/04-standby.sh" "$RESTORED_PORT" standby "$STANDBY_PORT"
-"$here/nuncio.sh" doctor
+"$here/nuncio.sh" doctor || echo "exit code $?: see what to do above"

@@ -2,7 +2,6 @@
 # Step 15: stop everything. What is left is in the folder, which you can delete.
 set -u
 . "$(dirname "$0")/settings.sh"
-here=$(cd "$(dirname "$0")" && pwd)
 
 for number in 1 2 3; do "$here/node.sh" stop "$number"; done
 nginx -e "$WALK/log/nginx.log" -c "$WALK/nginx/nginx.conf" -s stop

@@ -2,6 +2,7 @@
 # Starts or stops a node and waits: node.sh start 1, node.sh stop 1. In production, systemd does this.
 set -eu
 . "$(dirname "$0")/settings.sh"
+
 action=$1 number=$2
 pid="$WALK/run/node-$number.pid"
 port=$((NODE_PORT + number - 1))

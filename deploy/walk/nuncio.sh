@@ -2,6 +2,7 @@
 # Runs a command with the settings of node 1: nuncio.sh doctor.
 set -eu
 . "$(dirname "$0")/settings.sh"
+
 set -a
 . "$WALK/nuncio.env"
 PORT=$NODE_PORT

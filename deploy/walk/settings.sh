@@ -1,5 +1,8 @@
 # Every step reads this file. Set a variable in the environment to change it.
 
+# The folder of the scripts.
+here=${here:-$(cd "$(dirname "$0")" && pwd)}
+
 # Everything that the steps write is below this folder. Sockets are in it, too: its path has at most 80 characters.
 WALK=${WALK:-$HOME/nuncio-walk}
 # What npm installs: the packed file.
