@@ -69,7 +69,7 @@ async function open(config: Config): Promise<{ storage?: Storage; db?: Database;
     storage = await openStorage(config, 'command');
     const isThere = await hasSchema(storage.databaseUrl);
     if (!isThere) {
-      const what = `the database has no schema "${config.databaseSchema}"`;
+      const what = `the schema "${config.databaseSchema}" of the database is missing or empty`;
       const advice =
         'Run nuncio migrate, or set DATABASE_URL and NUNCIO_DATABASE_SCHEMA as the servers have them.';
       return { storage, found: check(name, 'error', what, advice) };

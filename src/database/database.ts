@@ -62,7 +62,11 @@ export function openDatabase(options: DatabaseOptions): Database {
       await options.onConnect?.(client);
     },
   });
-  pool.on('error', (error) => options.onIdleError?.(error));
+  pool.on('error', (error) => {
+    // The pool adds the client, with its statements and its key. A log of the error would contain them.
+    delete (error as Error & { client?: unknown }).client;
+    options.onIdleError?.(error);
+  });
   const counted = { pool, acquired: 0 };
   pool.on('acquire', () => {
     counted.acquired += 1;

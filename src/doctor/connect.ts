@@ -4,7 +4,7 @@
  */
 
 import { createHash, randomBytes } from 'node:crypto';
-import { networkFault } from './network_fault.ts';
+import { isGatewayError, networkFault, noNodeAdvice } from './network_fault.ts';
 import { type Check, check, type Probe } from './report.ts';
 
 /** Milliseconds for one request. */
@@ -89,6 +89,9 @@ async function checkMetadata(baseUrl: string, ask: Ask, found: Found): Promise<C
   if (reply.status >= 300 && reply.status < 400) return [redirected(name, reply, baseUrl)];
   const { json } = reply;
   if (reply.status !== 200 || json === undefined) {
+    if (isGatewayError(reply.status) && !reply.headers.has('nuncio-version')) {
+      return [check(name, 'error', `the proxy reaches no node (status ${reply.status})`, noNodeAdvice)];
+    }
     const what = `/.well-known/oauth-authorization-server responds ${reply.status}${json === undefined ? ' without JSON' : ''}; expected 200 with the metadata document`;
     return [
       check(name, 'error', what, 'Let the proxy forward every path, also /.well-known, to the server.'),

@@ -145,7 +145,17 @@ async function checkReplication(db: Database, { lag }: DatabaseLimits): Promise<
     where state is null or state in ('streaming', 'catchup')
     order by 4 desc nulls first limit 10`.execute(db);
   const name = 'database.replication';
-  if (rows.length === 0) return check(name, 'ok', 'no standby is connected', null, { standbys: 0 });
+  if (rows.length === 0) {
+    return (await waitsForStandby(db))
+      ? check(
+          name,
+          'error',
+          'synchronous_standby_names is set, but no standby is connected: every commit waits',
+          'Start a standby. To go on without one: alter system reset synchronous_standby_names; select pg_reload_conf().',
+          { standbys: 0 },
+        )
+      : check(name, 'ok', 'no standby is connected', null, { standbys: 0 });
+  }
   if (rows.some(({ state }) => state === null)) {
     return check(
       name,
@@ -170,6 +180,13 @@ async function checkReplication(db: Database, { lag }: DatabaseLimits): Promise<
     'Check its disk and network. A failover now loses what it has not received.',
     values,
   );
+}
+
+async function waitsForStandby(db: Database): Promise<boolean> {
+  const { rows } = await sql<{ waits: boolean }>`
+    select current_setting('synchronous_standby_names') <> ''
+      and current_setting('synchronous_commit') not in ('off', 'local') as waits`.execute(db);
+  return rows[0]?.waits === true;
 }
 
 async function checkSlots(db: Database, { retainedWalBytes }: DatabaseLimits): Promise<Check> {

@@ -6,6 +6,7 @@ import { readFile } from 'node:fs/promises';
 import { connect, isIP } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { type Config, isLoopbackHost } from '../config/config.ts';
+import { isGatewayError, noNodeAdvice } from './network_fault.ts';
 import { type Check, check, durationText, type Probe } from './report.ts';
 
 const timeoutMs = 5_000;
@@ -61,6 +62,15 @@ async function checkBaseUrl({ baseUrl }: Config): Promise<Check> {
     if (response.headers.has('nuncio-version')) {
       return check(name, 'ok', `a server responds at ${baseUrl}`, null, values);
     }
+    if (isGatewayError(response.status)) {
+      return check(
+        name,
+        'error',
+        `the proxy at ${baseUrl} reaches no node (status ${response.status})`,
+        noNodeAdvice,
+        values,
+      );
+    }
     return check(
       name,
       'error',
@@ -71,6 +81,15 @@ async function checkBaseUrl({ baseUrl }: Config): Promise<Check> {
   } catch (error) {
     const cause = (error as Error).cause as NodeJS.ErrnoException | undefined;
     const reason = cause?.code ?? (error as Error).name;
+    if (isCertificateFault(reason)) {
+      return check(
+        name,
+        'unknown',
+        `no request to ${baseUrl} is possible: its certificate is refused (${reason})`,
+        'Mend the certificate first: see base_url.tls.',
+        { reason },
+      );
+    }
     return check(
       name,
       isLocal ? 'warning' : 'error',
@@ -105,11 +124,16 @@ function checkProxySetting({ baseUrl, tls, trustProxy }: Config): Check {
   );
 }
 
+/** Codes of Node for a certificate that a client refuses. */
+function isCertificateFault(code: string): boolean {
+  return /CERT|LEAF_SIGNATURE|SELF_SIGNED/.test(code);
+}
+
 async function checkTls(baseUrl: string): Promise<Check> {
   const { hostname, port } = new URL(baseUrl);
   const bare = hostname.replace(/^\[|\]$/g, '');
   const name = 'base_url.tls';
-  const found = await new Promise<{ until: string; problem: string | null }>((resolve, reject) => {
+  const found = await new Promise<{ until: string; problem: string | null } | null>((resolve, reject) => {
     const socket = connectTls({
       host: bare,
       port: Number(port || 443),
@@ -118,13 +142,18 @@ async function checkTls(baseUrl: string): Promise<Check> {
       rejectUnauthorized: false,
     });
     socket.setTimeout(timeoutMs, () => socket.destroy(new Error('timeout')));
-    socket.once('error', reject);
+    socket.once('error', (error: NodeJS.ErrnoException) => {
+      if (error.code === 'ECONNREFUSED') resolve(null);
+      else reject(error);
+    });
     socket.once('secureConnect', () => {
       const { valid_to: until } = socket.getPeerCertificate();
       resolve({ until, problem: socket.authorized ? null : String(socket.authorizationError) });
       socket.destroy();
     });
   });
+  // The check of the base URL reports it.
+  if (found === null) return check(name, 'unknown', `nothing listens at ${baseUrl}`);
   const left = (Date.parse(found.until) - Date.now()) / 1_000;
   if (found.problem !== null && left > 0) {
     return check(

@@ -8,8 +8,10 @@ const faults: Readonly<Record<string, string>> = {
   ETIMEDOUT: 'the connection timed out',
   CERT_HAS_EXPIRED: 'the certificate has expired',
   DEPTH_ZERO_SELF_SIGNED_CERT: 'the certificate is self-signed',
-  SELF_SIGNED_CERT_IN_CHAIN: 'the certificate is of an authority that this machine does not know',
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'the server does not send its intermediate certificate',
+  SELF_SIGNED_CERT_IN_CHAIN:
+    'the certificate is of an authority that this machine does not know (set NODE_EXTRA_CA_CERTS)',
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    'the server does not send its intermediate certificate, or the certificate is of an authority that this machine does not know (set NODE_EXTRA_CA_CERTS)',
   ERR_TLS_CERT_ALTNAME_INVALID: 'the certificate is for another name',
   EPROTO: 'the port speaks no TLS, or another version',
 };
@@ -21,3 +23,11 @@ export function networkFault(error: unknown): string {
   if (name === 'TimeoutError') return 'no response in time';
   return faults[code] ?? (code === '' ? message : code);
 }
+
+/** Whether a proxy responds in place of a server that it does not reach. */
+export function isGatewayError(status: number): boolean {
+  return status >= 502 && status <= 504;
+}
+
+export const noNodeAdvice =
+  'Start a node, or correct the addresses of the nodes in the configuration of the proxy. A proxy that found none tries again after seconds, nginx after 10 s.';

@@ -98,6 +98,7 @@ const laterFiles: readonly string[] = [
   'whole/monitoring.test.ts',
   'whole/nodes_soak.test.ts',
   'whole/package.test.ts',
+  'whole/production.test.ts',
   'whole/soak.test.ts',
   'whole/tracing.test.ts',
   'web/reference/generated_client.test.ts',
