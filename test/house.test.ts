@@ -39,6 +39,8 @@ const webhookRows = [['subscriptions'], ['sending'], ['log'], ['fan_out'], ['lan
 
 /** Folders directly in `test/` that do not match a room of `src/`. */
 const testFolders = [
+  /** The documents: their reference, links and code. */
+  'docs',
   /** Each example, run as its readers run it. */
   'examples',
   /** Attacks that involve several rooms. */
