@@ -36,19 +36,17 @@ function convertPage(page: SitePage): ConvertedPage {
   const images: string[] = [];
   const dead: string[] = [];
   const convert = (extension: string) =>
-    mapProse(source, (prose) =>
-      prose.replaceAll(/(!?)\[((?:[^[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)/g, (whole, bang: string, text: string, target: string) => {
-        if (/^[a-z][a-z0-9+.-]*:/i.test(target)) return whole;
-        const link = resolveLink(page, target);
-        if (link === null) dead.push(target);
-        if (link === null || link.kind === 'source') return text;
-        if (link.kind === 'image') images.push(link.path);
-        if (link.kind === 'page') return `[${text}](/${addressOf(link.page, extension)}${link.anchor})`;
-        if (link.kind === 'anchor') return whole;
-        if (extension === '' && link.path.endsWith('.svg')) return inlineDiagram(link.path, text);
-        return `${bang}[${text}](/images/${link.path.split('/').at(-1)})`;
-      }),
-    );
+    replaceLinks(source, (whole, bang, text, target) => {
+      if (/^[a-z][a-z0-9+.-]*:/i.test(target)) return whole;
+      const link = resolveLink(page, target);
+      if (link === null) dead.push(target);
+      if (link === null || link.kind === 'source') return text;
+      if (link.kind === 'image') images.push(link.path);
+      if (link.kind === 'page') return `[${text}](/${addressOf(link.page, extension)}${link.anchor})`;
+      if (link.kind === 'anchor') return whole;
+      if (extension === '' && link.path.endsWith('.svg')) return inlineDiagram(link.path, text);
+      return `${bang}[${text}](/images/${link.path.split('/').at(-1)})`;
+    });
   const [, title = ''] = /^# (.+)$/m.exec(source) ?? [];
   const text = convert('');
   const markdown = convert('.md');
@@ -87,12 +85,17 @@ function inlineDiagram(path: string, description: string): string {
   return `<div class="diagram" role="img" aria-label="${name}">\n${svg}\n</div>`;
 }
 
-/** Applies a change to everything but code. */
-function mapProse(text: string, change: (prose: string) => string): string {
-  return text
-    .split(/(^ *```[\s\S]*?^ *```$|`[^`\n]+`(?!\]\())/m)
-    .map((part, index) => (index % 2 === 1 ? part : change(part)))
-    .join('');
+/** A block of code, a link or image (its text may contain code), or code in a line. */
+const parts = /^ *```[\s\S]*?^ *```$|(!?)\[((?:`[^`\n]*`|[^[\]`]|\[[^\]]*\])*)\]\(([^()\s]+)\)|`[^`\n]+`/gm;
+
+/** Replaces links and images. Leaves code alone. */
+function replaceLinks(
+  text: string,
+  replace: (whole: string, bang: string, text: string, target: string) => string,
+): string {
+  return text.replaceAll(parts, (whole, bang = '', inner = '', target?: string) =>
+    target === undefined ? whole : replace(whole, bang, inner, target),
+  );
 }
 
 function withoutSections(text: string, titles: readonly string[]): string {
