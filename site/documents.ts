@@ -32,7 +32,10 @@ export function convertPages(): ConvertedPage[] {
 }
 
 function convertPage(page: SitePage): ConvertedPage {
-  const source = withoutSections(readFileSync(join(root, page.file), 'utf8'), sectionsLeftOut[page.file] ?? []);
+  const source = withoutSections(
+    readFileSync(join(root, page.file), 'utf8'),
+    sectionsLeftOut[page.file] ?? [],
+  );
   const images: string[] = [];
   const dead: string[] = [];
   const convert = (extension: string) =>
@@ -42,7 +45,11 @@ function convertPage(page: SitePage): ConvertedPage {
       if (link === null) dead.push(target);
       if (link === null || link.kind === 'source') return text;
       if (link.kind === 'image') images.push(link.path);
-      if (link.kind === 'page') return `[${text}](/${addressOf(link.page, extension)}${link.anchor})`;
+      if (link.kind === 'page') {
+        // A reader of the site sees pages, not files.
+        const name = /^[\w/-]+\.md$/.test(text) ? link.page.name : text;
+        return `[${name}](/${addressOf(link.page, extension)}${link.anchor})`;
+      }
       if (link.kind === 'anchor') return whole;
       if (extension === '' && link.path.endsWith('.svg')) return inlineDiagram(link.path, text);
       return `${bang}[${text}](/images/${link.path.split('/').at(-1)})`;
@@ -50,7 +57,14 @@ function convertPage(page: SitePage): ConvertedPage {
   const [, title = ''] = /^# (.+)$/m.exec(source) ?? [];
   const text = convert('');
   const markdown = convert('.md');
-  return { ...page, title: title.replaceAll('`', ''), text, markdown, images: [...new Set(images)], dead: [...new Set(dead)] };
+  return {
+    ...page,
+    title: title.replaceAll('`', ''),
+    text,
+    markdown,
+    images: [...new Set(images)],
+    dead: [...new Set(dead)],
+  };
 }
 
 type Link =
@@ -96,6 +110,16 @@ function replaceLinks(
   return text.replaceAll(parts, (whole, bang = '', inner = '', target?: string) =>
     target === undefined ? whole : replace(whole, bang, inner, target),
   );
+}
+
+/** The targets of all links and images. */
+export function linksOf(text: string): string[] {
+  const targets: string[] = [];
+  replaceLinks(text, (whole, _bang, _inner, target) => {
+    targets.push(target);
+    return whole;
+  });
+  return targets;
 }
 
 function withoutSections(text: string, titles: readonly string[]): string {

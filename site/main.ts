@@ -23,7 +23,10 @@ function install(): void {
   const lock = join(folder, 'package-lock.json');
   if (existsSync(mark) && statSync(mark).mtimeMs >= statSync(lock).mtimeMs) return;
   console.log('Installing VitePress in site/node_modules.');
-  execFileSync('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], { cwd: folder, stdio: 'inherit' });
+  execFileSync('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], {
+    cwd: folder,
+    stdio: 'inherit',
+  });
 }
 
 /** Writes the pages for VitePress. @throws Error with all dead links */

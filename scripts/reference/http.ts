@@ -72,9 +72,9 @@ export function httpPage(): string {
       ...own.map((operation) => operationSection(operation, document)),
     ].join('\n\n');
   });
-  const objects = Object.entries(document.components.schemas)
-    .filter(([, schema]) => schema.properties !== undefined)
-    .map(([name, schema]) => `### ${name}\n\n${fieldTable(schema)}`);
+  const objects = Object.entries(document.components.schemas).map(
+    ([name, schema]) => `### ${name}\n\n${objectText(schema)}`,
+  );
   return `${[
     generatedNotice,
     introduction,
@@ -148,6 +148,12 @@ function contentOf({ content = {} }: Content): string {
   return [...new Set(shown)].join(', ') || 'none';
 }
 
+function objectText(schema: Schema): string {
+  if (schema.properties !== undefined) return fieldTable(schema);
+  const words = typeOf(schema);
+  return `${schema.description ?? ''} Must be ${words}.`.trim();
+}
+
 function fieldTable({ properties = {}, required = [] }: Schema): string {
   const rows = Object.entries(properties).flatMap(([name, schema]) =>
     fieldRows(name, schema, required.includes(name)),
@@ -179,6 +185,9 @@ function typeOf(schema: Schema): string {
   }
   if (schema.anyOf !== undefined) return [...new Set(schema.anyOf.map(typeOf))].join(', or ');
   if (schema.type === 'array' && schema.items?.$ref !== undefined) return `array of ${typeOf(schema.items)}`;
+  if (schema.type === 'object' && schema.properties !== undefined) {
+    return `an object with ${Object.keys(schema.properties).map(code).join(', ')}`;
+  }
   const words = mustBe(schema as never).slice('must be '.length);
   const escaped = words.replace(
     / that matches (.+)$/,

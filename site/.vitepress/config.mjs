@@ -55,7 +55,14 @@ export default defineConfig({
       { text: 'Concepts', link: '/concepts/grants' },
       {
         text: 'Guides',
-        items: ['Existing application', 'New product', 'App developer', 'Subscriber', 'Agent', 'Operator'].map((text) => ({
+        items: [
+          'Existing application',
+          'New product',
+          'App developer',
+          'Subscriber',
+          'Agent',
+          'Operator',
+        ].map((text) => ({
           text,
           link: sidebar.find((group) => group.text === text).items[0].link,
         })),

@@ -84,15 +84,34 @@ test('the guide connects a user, calls the API, subscribes, reads events and not
     items.map(({ kind }) => kind),
     ['article.created'],
   );
-  await assert.rejects(guide.request(tokens.access_token, 'GET', '/articles/none'), { status: 404, code: 'not-found' });
+  await assert.rejects(guide.request(tokens.access_token, 'GET', '/articles/none'), {
+    status: 404,
+    code: 'not-found',
+  });
 
   const renewed = await guide.renew(tokens.refresh_token as string);
-  const config = await openid.discovery(new URL(server.baseUrl), client.id, client.secret as string, undefined, {
-    execute: [openid.allowInsecureRequests],
-  });
+  const config = await openid.discovery(
+    new URL(server.baseUrl),
+    client.id,
+    client.secret as string,
+    undefined,
+    {
+      execute: [openid.allowInsecureRequests],
+    },
+  );
   await openid.tokenRevocation(config, renewed.refresh_token as string);
   await assert.rejects(guide.renew(renewed.refresh_token as string), { error: 'invalid_grant' });
-  await assert.rejects(guide.request(renewed.access_token, 'GET', '/articles'), { status: 401, code: 'invalid-token' });
-  const { rows } = await server.db.selectFrom('subscriptions' as never).selectAll().execute().then((all) => ({ rows: all as { state: string }[] }));
-  assert.ok(rows.every(({ state }) => state !== 'active'), JSON.stringify(rows));
+  await assert.rejects(guide.request(renewed.access_token, 'GET', '/articles'), {
+    status: 401,
+    code: 'invalid-token',
+  });
+  const { rows } = await server.db
+    .selectFrom('subscriptions' as never)
+    .selectAll()
+    .execute()
+    .then((all) => ({ rows: all as { state: string }[] }));
+  assert.ok(
+    rows.every(({ state }) => state !== 'active'),
+    JSON.stringify(rows),
+  );
 });
