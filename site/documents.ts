@@ -25,7 +25,9 @@ export interface ConvertedPage extends SitePage {
 }
 
 /** Parts of README.md that the navigation replaces. */
-const sectionsLeftOut: Readonly<Record<string, readonly string[]>> = { 'README.md': ['All documents'] };
+const sectionsLeftOut: Readonly<Record<string, readonly string[]>> = {
+  'README.md': ['All documents', 'Documentation site'],
+};
 
 export function convertPages(): ConvertedPage[] {
   return pages.map(convertPage);

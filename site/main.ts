@@ -39,8 +39,6 @@ function stage(): ConvertedPage[] {
     const front = { title, description, ...(route === 'index' ? { aside: false } : {}), source: file };
     writeChanged(join(staged, `${route}.md`), `---\n${JSON.stringify(front)}\n---\n\n${page.text}`);
     writeChanged(join(staged, 'public', `${route}.md`), page.markdown);
-    for (const image of page.images.filter((path) => !path.endsWith('.svg') || page.route === 'index'))
-      copyImage(image);
   }
   for (const image of new Set(pages.flatMap((page) => page.images))) copyImage(image);
   writeChanged(join(staged, 'public', 'llms.txt'), llmsIndex(pages));
@@ -118,8 +116,9 @@ function develop(options: readonly string[]): void {
 
 const [command, ...options] = process.argv.slice(2);
 if (command === 'build') await build(options);
+else if (command === 'install') install();
 else if (command === 'dev') develop(options);
 else {
-  console.error('usage: node site/main.ts build|dev [options of vitepress]');
+  console.error('usage: node site/main.ts build|dev|install [options of vitepress]');
   process.exitCode = 2;
 }

@@ -85,7 +85,7 @@ interface SourceFile {
 const files = new Map<string, SourceFile>();
 
 before(async () => {
-  for await (const path of glob('{src,test,bench,examples}/**/*.{ts,tsx}', {
+  for await (const path of glob('{src,test,bench,examples,site}/**/*.{ts,tsx}', {
     exclude: ['**/node_modules/**'],
   })) {
     const text = readFileSync(path, 'utf8');

@@ -56,7 +56,7 @@ const otherPrograms: Readonly<Record<string, string>> = {
 };
 const others = Object.keys(otherPrograms).flatMap((names) => names.split(' '));
 
-const kinds: Readonly<Record<string, (block: CodeBlock, t: TestContext) => void | Promise<void>>> = {
+const kinds: Readonly<Record<string, (block: CodeBlock, t: TestContext) => unknown>> = {
   json: ({ text }) => void JSON.parse(text),
   yaml: ({ text }) => void parseYaml(text),
   sh: checkShell,
@@ -179,7 +179,7 @@ async function checkShell({ text }: CodeBlock): Promise<void> {
   }
 }
 
-function checkPython({ text }: CodeBlock, t: TestContext): void {
+function checkPython({ text }: CodeBlock, t: TestContext): unknown {
   const { error, stderr, status } = spawnSync(
     'python3',
     ['-c', 'import ast, sys; ast.parse(sys.stdin.read())'],
@@ -189,7 +189,7 @@ function checkPython({ text }: CodeBlock, t: TestContext): void {
     },
   );
   if (error !== undefined) return t.skip('Python is not installed');
-  assert.equal(status, 0, stderr);
+  return assert.equal(status, 0, stderr);
 }
 
 /** Parses the words as the command line does. With `--help`, nothing else happens. */
