@@ -39,6 +39,8 @@ const webhookRows = [['subscriptions'], ['sending'], ['log'], ['fan_out'], ['lan
 
 /** Folders directly in `test/` that do not match a room of `src/`. */
 const testFolders = [
+  /** The documents: their reference, links and code. */
+  'docs',
   /** Each example, run as its readers run it. */
   'examples',
   /** Attacks that involve several rooms. */
@@ -83,7 +85,7 @@ interface SourceFile {
 const files = new Map<string, SourceFile>();
 
 before(async () => {
-  for await (const path of glob('{src,test,bench,examples}/**/*.{ts,tsx}', {
+  for await (const path of glob('{src,test,bench,examples,site}/**/*.{ts,tsx}', {
     exclude: ['**/node_modules/**'],
   })) {
     const text = readFileSync(path, 'utf8');

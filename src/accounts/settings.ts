@@ -9,13 +9,30 @@ import {
 
 /** The section as operators write it. */
 export interface AccountDeclaration {
-  /** Origins to which users may return from their account page, for example `https://app.example.com`. */
+  /**
+   * Origins of the application that the account page leads back to, such as `['https://app.example.com']`:
+   * https, or http on loopback. The origin of `login.url` is always one of them.
+   * @default `[]`
+   */
   readonly returnTo?: readonly string[];
-  /** Hands sign-in over to the application's own login page. */
+  /**
+   * `{ url, acrValues?, administrators? }`: users sign in on the login page of your application, see
+   * docs/platform.md#sign-in-at-the-application.
+   * @default none
+   */
   readonly login?: LoginDeclaration;
-  /** OpenID providers that users sign in with, beside the password. */
+  /**
+   * OpenID providers that users sign in with, beside the password, see
+   * docs/platform.md#sign-in-with-openid-providers.
+   * @default `[]`
+   */
   readonly upstream?: readonly UpstreamDeclaration[];
-  /** Whether the first sign-in with a provider creates an account (`open`), or only the operator does (`off`). */
+  /**
+   * `'open'`: the first sign-in with a provider creates an account. `'off'`: the operator creates accounts
+   * (`nuncio user create`), and users connect providers to them. There is no form to register with a
+   * password, so `'open'` requires `upstream`.
+   * @default `'off'`
+   */
   readonly registration?: 'open' | 'off';
 }
 

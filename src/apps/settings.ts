@@ -1,9 +1,16 @@
 /** The section `apps` of `nuncio.config.ts`. */
 
 export interface AppSettings {
-  /** Who may create apps over `/apps`: every account, or administrators only. */
+  /**
+   * Who can create apps at `/apps` and in the console: every account, or only `'admins'`.
+   * @default `'anyone'`
+   */
   readonly creation: 'anyone' | 'admins';
-  /** Whether only members may authorize an app until an administrator has verified it. */
+  /**
+   * With `true`, only members of an app can authorize it until an administrator has verified it. This applies
+   * to every app that the operator did not register, including apps that register themselves.
+   * @default `false`
+   */
   readonly review: boolean;
 }
 

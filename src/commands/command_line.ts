@@ -94,7 +94,7 @@ function parse(command: Command, words: readonly string[]) {
   try {
     return parseArgs({
       args: [...words],
-      options: { ...parserOptions(optionsOf(command)), help: { type: 'boolean', short: 'h' } },
+      options: { ...parserOptions(commandOptions(command)), help: { type: 'boolean', short: 'h' } },
       allowPositionals: true,
       strict: true,
     });
@@ -112,8 +112,11 @@ function parserOptions(options: readonly Option[]): ParseArgsOptionsConfig {
   return Object.fromEntries(entries);
 }
 
-/** The options of a command, with that of every command that is not a server: only servers create what is missing unasked. */
-function optionsOf({
+/**
+ * The options of a command in display order, without `--help`, with that of every command that is not a server: only servers create
+ * what is missing unasked.
+ */
+export function commandOptions({
   mode,
   usesDatabase = true,
   mayCreateDatabase,
@@ -179,7 +182,7 @@ function rowsOf(entries: readonly CommandEntry[]): string[] {
 
 function help({ name, summary }: CommandEntry, command: Command): string {
   const words = [name, ...(command.positionals ?? [])].join(' ');
-  const rows: readonly Option[] = [...optionsOf(command), ['--help', 'show this help']];
+  const rows: readonly Option[] = [...commandOptions(command), ['--help', 'show this help']];
   const width = Math.max(...rows.map(([option]) => option.length));
   return [
     `usage: nuncio ${words} [options]`,

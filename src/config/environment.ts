@@ -7,33 +7,162 @@ import { fileURLToPath } from 'node:url';
 import { nearestName } from './nearest.ts';
 
 const names = [
+  /**
+   * The public origin of the server; also the issuer. `https`, or `http` on loopback. With `https`, responses
+   * carry `Strict-Transport-Security` for a year.
+   * @default `http://localhost:<PORT>`, `https` with a certificate
+   */
   'NUNCIO_BASE_URL',
+  /**
+   * TCP port to listen on.
+   * @default `3000`
+   */
   'PORT',
+  /**
+   * Address to listen on.
+   * @default `127.0.0.1` in `dev`, `0.0.0.0` in `start`
+   */
   'HOST',
+  /**
+   * PostgreSQL 15 or later, such as `postgres://user:password@host:5432/database`; can be the database of
+   * another application: see docs/settings.md#a-database-that-others-use.
+   * @default none: the embedded PostgreSQL 18
+   */
   'DATABASE_URL',
+  /**
+   * The PostgreSQL schema of all tables and functions: 1 to 40 lower-case letters, digits and underscores,
+   * the same on every node; not `public`.
+   * @default `nuncio`
+   */
   'NUNCIO_DATABASE_SCHEMA',
+  /**
+   * Maximum number of connections of this node to PostgreSQL, 10 to 1000; see docs/operations.md#connections.
+   * @default `22`
+   */
   'NUNCIO_DATABASE_CONNECTIONS',
+  /**
+   * Directory of the embedded PostgreSQL and the generated secret.
+   * @default `./data`
+   */
   'NUNCIO_DATA_DIR',
+  /**
+   * Key material for cookies and for sealed data, 32 bytes or more, the same on every node. Back it up:
+   * without it, sealed data such as signing keys and webhook secrets cannot be read.
+   * @default generated in the data directory; required by `start` with a `DATABASE_URL`
+   */
   'NUNCIO_SECRET',
+  /**
+   * `1` lets `start` serve an `http` base URL that is not on loopback. Without it, `start` refuses such a
+   * URL, because others on the network path could read passwords, codes and tokens, and cookies cannot be
+   * `Secure`. Use it only in networks that are trusted as a whole, such as an encrypted private overlay.
+   * @default `0`
+   */
   'NUNCIO_INSECURE_HTTP',
+  /**
+   * `1` lets subscriptions use `http` and loopback addresses; refused when the base URL is `https` and not
+   * loopback.
+   * @default `1` in `dev`, otherwise `0`
+   */
   'NUNCIO_INSECURE_SUBSCRIBERS',
+  /**
+   * Pauses after each failed attempt: 1 to 20, each 1 s to 7 d, such as `5s,30s,2m`.
+   * @default `5s,30s,2m,10m,30m,1h,3h,6h,12h,24h,24h`
+   */
   'NUNCIO_RETRY_SCHEDULE',
+  /**
+   * Requests per minute; `0` for no limit. At the API: for each grant, and for each client that acts for
+   * itself. At the token, introspection and revocation endpoints: ten times the limit for each authenticated
+   * client. For each address: authorization, pushed, device and login requests, and unauthenticated requests.
+   * An IPv6 address counts as its /64; a /48 has three times the limit.
+   * @default `600`
+   */
   'NUNCIO_RATE_LIMIT',
+  /**
+   * Requests that this node handles at a time, 0 to 10000 (0: no limit); see docs/operations.md#overload. Others wait for a place for a short time, then
+   * get 503.
+   * @default `128`
+   */
   'NUNCIO_CONCURRENT_REQUESTS',
+  /**
+   * Open client connections of this node, 0 to 1000000 (0: no limit); see docs/operations.md#overload.
+   * @default `10000`
+   */
   'NUNCIO_CLIENT_CONNECTIONS',
+  /**
+   * Unique name of this server among the servers on the same database, such as a StatefulSet pod name: 1 to
+   * 255 visible ASCII characters. A starting server takes over from its predecessor with the same name when
+   * that has stopped, or 3.25 s after its last heartbeat; beside a running one it does not start. Without a
+   * name, deliveries of a server that died on another machine or in another container wait for up to 7
+   * seconds.
+   * @default none
+   */
   'NUNCIO_NODE_NAME',
+  /**
+   * Addresses or CIDR ranges of reverse proxies whose `X-Forwarded-For` (and client certificates, where
+   * `oauth.mtls` is set) is trusted, separated by commas; `0.0.0.0/0` is refused.
+   * @default none
+   */
   'NUNCIO_TRUST_PROXY',
+  /**
+   * The HTTP proxy for all connections to subscribers and apps' servers, such as
+   * `http://user:password@proxy:3128`; see docs/settings.md#the-egress-proxy.
+   * @default none
+   */
   'NUNCIO_EGRESS_PROXY',
+  /**
+   * The SMTP server that sends mail (docs/settings.md#mail), such as `smtp://user:password@mail.example.com:587`, or
+   * `smtps://` for TLS from the start. Percent-encode special characters of the password.
+   * @default none: no mail; `dev` shows mails at `/dev/mail`
+   */
   'NUNCIO_SMTP_URL',
+  /**
+   * The sender's address of mails. The name is that of your brand.
+   * @default `no-reply@` and the host of the base URL
+   */
   'NUNCIO_MAIL_FROM',
+  /**
+   * Port that serves `/metrics` and nothing else, as plain HTTP on `HOST`; the server's port then has no
+   * `/metrics`. See docs/settings.md#who-may-read-the-metrics.
+   * @default none: on the server's port
+   */
   'NUNCIO_METRICS_PORT',
+  /**
+   * Token that readers of `/metrics` send as `Authorization: Bearer …`: 16 to 255 visible ASCII characters.
+   * @default none
+   */
   'NUNCIO_METRICS_TOKEN',
+  /**
+   * PEM files of the server's certificate (with the chain) and key: the server then terminates TLS, and the
+   * base URL is `https`. Reloaded when they change and on `SIGHUP`; invalid files are logged and the previous
+   * certificate stays.
+   * @default none: plain HTTP, behind a proxy that terminates TLS
+   */
   'NUNCIO_TLS_CERT_FILE',
   'NUNCIO_TLS_KEY_FILE',
+  /**
+   * PEM file of the CAs that issue client certificates, for `oauth.mtls: 'direct'`.
+   * @default none: only certificates that apps registered themselves
+   */
   'NUNCIO_TLS_CLIENT_CA_FILE',
+  /**
+   * PEM files of the client certificate (with the chain) and its key, which deliveries of subscriptions with
+   * `auth: { "type": "mtls" }` present. `/meta` shows the certificate. Read at start: restart the server
+   * after a renewal.
+   * @default none: such subscriptions are refused
+   */
   'NUNCIO_CLIENT_CERT_FILE',
   'NUNCIO_CLIENT_KEY_FILE',
+  /**
+   * Path of `nuncio.config.ts`.
+   * @default `nuncio.config.ts`, `.mts`, `.js` or `.mjs` in the current directory. `start` and the commands
+   * require one; without one, `dev` runs the example in the package on its embedded database, and so do
+   * commands beside it
+   */
   'NUNCIO_CONFIG',
+  /**
+   * `fatal`, `error`, `warn`, `info`, `debug`, `trace` or `silent`.
+   * @default `info`
+   */
   'LOG_LEVEL',
 ] as const;
 

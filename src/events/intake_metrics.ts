@@ -10,15 +10,21 @@ import { countRejected } from './rejected_events.ts';
 export function createIntakeMetrics(registry: Registry, db: Database): (taken: Ingested) => void {
   const events = new Counter({
     name: 'nuncio_inbox_events_total',
-    help: 'Events published by SQL that this node has taken in, by result.',
+    help: 'Events published by SQL that this node has taken in, by result: stored, repeated, rejected.',
     labelNames: ['result'],
     registers: [registry],
   });
-  readAt(registry, 'nuncio_inbox_age_seconds', 'Seconds that the oldest event in the inbox has waited.', () =>
-    readInboxAge(db),
+  readAt(
+    registry,
+    'nuncio_inbox_age_seconds',
+    'Seconds that the oldest event published by SQL has waited in the inbox, in the whole deployment.',
+    () => readInboxAge(db),
   );
-  readAt(registry, 'nuncio_events_rejected', 'Rejected events that wait for an operator.', () =>
-    countRejected(db),
+  readAt(
+    registry,
+    'nuncio_events_rejected',
+    'Events published by SQL that were rejected and wait for an operator, in the whole deployment.',
+    () => countRejected(db),
   );
   return ({ stored, repeated, rejected }) => {
     events.inc({ result: 'stored' }, stored.length);

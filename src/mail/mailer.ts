@@ -197,7 +197,8 @@ export class Mailer {
   }
 }
 
-function createMailMetrics(registry: Registry, db: Database): (outcome: Outcome) => void {
+/** @returns counts attempts by their outcome */
+export function createMailMetrics(registry: Registry, db: Database): (outcome: Outcome) => void {
   const counter = new Counter({
     name: 'nuncio_mails_total',
     help: 'Attempts to send a mail, by outcome: sent, failed (will be retried), refused by the SMTP server, given_up after the last retry, dropped because nobody may get it any more.',

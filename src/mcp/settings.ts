@@ -27,10 +27,28 @@ export interface McpSettings {
 
 /** The section as declared. */
 export interface McpDeclaration {
+  /**
+   * Whether the server has the endpoint `/mcp`.
+   * @default `false`
+   */
   readonly enabled?: boolean;
+  /**
+   * Origins of web pages that may use it, besides the server's own, such as `https://inspector.example`:
+   * `https`, or `http` on loopback, without a path; at most 100.
+   * @default `[]`
+   */
   readonly allowedOrigins?: readonly string[];
-  /** Whether agents get tools that manage apps, subscriptions and deliveries, as the console does. Default: false. */
+  /**
+   * Tools that manage apps, subscriptions and deliveries, for agents that the operator registers:
+   * docs/agents.md#managing-apps-and-subscriptions.
+   * @default `false`
+   */
   readonly management?: boolean;
+  /**
+   * Events for agents (docs/agents.md#events): `subscriptionsPerGrant` (20) and `subscriptionsPerAccount` (100), each from 0 to
+   * 10,000; `firstErrorCode` (-32011, or -32023).
+   * @default the values in parentheses
+   */
   readonly events?: Partial<AgentEventSettings>;
 }
 

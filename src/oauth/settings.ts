@@ -12,39 +12,70 @@ import { accessTokenAlgorithms } from '../shared/access_token.ts';
 export type AccessTokenAlgorithm = (typeof accessTokenAlgorithms)[number];
 
 export interface OAuthSettings {
-  /** Access token format: signed JWT or opaque. A client may override it. */
+  /**
+   * `'jwt'` or `'opaque'`; a client may have its own. Opaque tokens begin with `nat_` and end with a
+   * checksum.
+   * @default `'jwt'`
+   */
   readonly accessTokenFormat: 'jwt' | 'opaque';
   /**
-   * Signature algorithm of JWT access tokens. RFC 9068 section 2.1 requires every resource server to support RS256; ES256
-   * is faster. Tokens of both algorithms are always accepted, so that a change does not invalidate issued tokens.
+   * Signs JWT access tokens: `'ES256'`, or `'RS256'` for an API whose library knows no other (RFC 9068
+   * section 2.1). This server and `nuncio/protect` accept both at any time: after a change, tokens of both
+   * live side by side for up to 15 minutes and none is refused.
+   * @default `'ES256'`
    */
   readonly accessTokenAlgorithm: AccessTokenAlgorithm;
-  /** Whether DPoP proofs must contain a server-provided nonce (RFC 9449 section 8). */
+  /**
+   * Whether DPoP proofs must carry a server nonce.
+   * @default `false`
+   */
   readonly dpopNonce: boolean;
-  /** Whether every client must use pushed authorization requests (RFC 9126 section 5). */
+  /**
+   * Whether every client must push its authorization requests (RFC 9126).
+   * @default `false`
+   */
   readonly requirePushedRequests: boolean;
   /**
-   * Resource servers elsewhere that clients may request tokens for (RFC 8707), by the exact URL that clients send as
-   * `resource`. The object form has further settings.
+   * Public URLs of other APIs that tokens can be requested for (RFC 8707), or objects `{ url, name?,
+   * accessTokenFormat?, accessTokenAlgorithm?, accessTokenSeconds? }`; see docs/protect.md. Tokens for these
+   * APIs contain the claim `external_id`, your application's own id of the user, so declare only APIs of your
+   * own. Apps can read it in a JWT. Users read `name` (1 to 100 characters) on the consent page, or the URL
+   * where there is none. Lifetimes are 60 to 900 seconds; if both the client (`access_token_seconds` in its
+   * metadata) and the API have one, the shorter applies.
+   * @default `[]`
    */
   readonly resources: readonly (string | ResourceSettings)[];
   /**
-   * Who may register an app (RFC 7591 section 3): anyone, holders of an initial access token (`nuncio client invite`),
-   * or nobody. Each user still has to consent to a registered app.
+   * Who may register an app (RFC 7591): anyone (`'open'`), holders of a token of `nuncio client invite` (`'token'`),
+   * or nobody (`'off'`). Each user still has to consent to a registered app.
+   * @default `'open'`
    */
   readonly registration: 'open' | 'token' | 'off';
-  /** Whether an app may use the URL of its metadata document as `client_id` instead of being registered. */
+  /**
+   * Whether the URL of a metadata document can be a client id.
+   * @default `true`
+   */
   readonly clientMetadataDocuments: boolean;
   /**
-   * Where client certificates come from (RFC 8705): the server's own TLS (`direct`), or headers of the reverse proxies
-   * in `NUNCIO_TRUST_PROXY`. Null turns mutual TLS off.
+   * Client certificates (RFC 8705): `'direct'`, or the headers in which a trusted reverse proxy forwards
+   * them: see docs/platform.md#client-certificates.
+   * @default `null`
    */
   readonly mtls: MtlsSettings | 'direct' | null;
-  /** Deprecated: whether a confidential client may be registered without PKCE. */
+  /**
+   * Deprecated: whether a confidential client may be registered without PKCE. The client needs a setting, too.
+   * @default `false`
+   */
   readonly withoutPkce: boolean;
-  /** Deprecated: the response type `id_token token` of OpenID Connect. */
+  /**
+   * Deprecated: the response type `id_token token` of OpenID Connect. The client needs a setting, too.
+   * @default `false`
+   */
   readonly implicit: boolean;
-  /** Deprecated: `grant_type=password`, for confidential clients only. */
+  /**
+   * Deprecated: `grant_type=password`, for confidential clients only. The client needs a setting, too.
+   * @default `false`
+   */
   readonly password: boolean;
 }
 

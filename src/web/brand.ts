@@ -8,13 +8,28 @@ import { isLoopbackHost } from '../config/config.ts';
 
 /** The section as declared. */
 export interface BrandDeclaration {
-  /** 1 to 60 characters. */
+  /**
+   * 1 to 60 characters.
+   * @default `'Nuncio'`
+   */
   readonly name?: string;
-  /** A file: PNG, JPEG, WebP or SVG, relative to `nuncio.config.ts`. */
+  /**
+   * A file beside `nuncio.config.ts`: PNG, JPEG, WebP or SVG, 256 KiB at most, read at start and served from
+   * this origin. It is also the icon of every page; without a logo the icon is the first letter of the name.
+   * @default none
+   */
   readonly logo?: string;
-  /** Like `#3949c6`. */
+  /**
+   * The color of buttons, links and selected entries, and the theme color of the browser, such as
+   * `'#3949c6'`. If the contrast is below 4.5, the color is darkened, or lightened in the dark theme. Text on
+   * it is white or almost black.
+   * @default none
+   */
   readonly color?: string;
-  /** Pages of the operator; the support page can also be a `mailto:` address. */
+  /**
+   * Links on every page of the server: `https`, or `http` on loopback. `support_url` can also be `mailto:`.
+   * @default none
+   */
   readonly support_url?: string;
   readonly privacy_url?: string;
   readonly terms_url?: string;

@@ -26,11 +26,39 @@ export interface WebhookSettings {
 
 /** The operator's input: a preset's name, or the header names that differ. */
 export interface WebhookDeclaration {
+  /**
+   * Names of a delivery's headers: `'nuncio'`, `'github'`, `'stripe'`, or an object of the names that differ:
+   * `event`, `delivery`, `signature`, `sequence`, `attempt`, `account`, `accountExternalId`.
+   * @default `'nuncio'`
+   */
   headers?: HeaderPreset | Partial<HeaderNames>;
+  /**
+   * Addresses or CIDR ranges that deliveries are sent from, for `/meta`.
+   * @default `[]`
+   */
   addresses?: readonly string[];
+  /**
+   * Which apps can have subscriptions of their own: `'all'`, `'verified'`, or `'off'` (only clients whose
+   * column `may_subscribe` the operator has set in the database).
+   * @default `'all'`
+   */
   appSubscriptions?: AppSubscriptions;
+  /**
+   * Private receivers: hosts, `*.` and a domain, and CIDR ranges that subscriptions may reach although they
+   * are private, and without TLS.
+   * @default `[]`
+   */
   allow?: readonly string[];
+  /**
+   * Whether the server of every new URL must echo a challenge before the URL is stored
+   * (docs/subscribers.md#handshake).
+   * @default `false`
+   */
   handshake?: boolean;
+  /**
+   * Limits for one account, app or host.
+   * @default see below
+   */
   quotas?: Partial<Quotas>;
 }
 

@@ -1,12 +1,11 @@
-/** Who may call which route: every route is declared, listed in docs/management.md, and refuses all other callers. */
+/** Who may call which route: every route is declared, and refuses all other callers. */
 
 import assert from 'node:assert/strict';
 import diagnostics from 'node:diagnostics_channel';
-import { readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
 import { sql } from 'kysely';
-import { admissionTable } from '../../scripts/api_tables.ts';
+import { otherAddresses } from '../../scripts/reference/other_addresses.ts';
 import type { Operation } from '../../src/http/operation.ts';
 import { referenceParts } from '../../src/reference_parts.ts';
 import { createApiUser, requester } from '../support/clients/api_client.ts';
@@ -33,34 +32,17 @@ diagnostics.unsubscribe('fastify.initialization', onInitialization);
 const operations = referenceParts(testPlatform).flatMap((part) => part.operations);
 const nameOf = ({ method, path }: Operation) => `${method.toUpperCase()} ${path}`;
 
-/** Routes outside the API, by the beginning of their paths, and who may call them. */
-const outside: Readonly<Record<string, string>> = {
-  '/': 'anyone: the start page',
-  '/account': 'a browser: pages of the signed-in user',
-  '/asyncapi.json': 'anyone: the reference',
-  '/assets': 'anyone: files of the pages',
-  '/console': 'anyone: the files of the console',
-  '/dev': 'a browser on the same machine, in development: kept mails',
-  '/docs': 'anyone: the reference',
-  '/device': 'a browser: the pages of a device code',
-  '/interaction': 'a browser: sign-in and consent',
-  '/livez': 'anyone: health',
-  '/logos': 'anyone: logos of apps',
-  '/metrics': 'monitoring: see docs/operations.md',
-  '/oauth': 'clients: the authorization server',
-  '/openapi.json': 'anyone: the reference',
-  '/readyz': 'anyone: health',
-  '/.well-known': 'anyone: metadata of the authorization server',
-};
+/** Routes outside the API. The platform of the tests has no endpoint for agents. */
+const outside = Object.keys(otherAddresses).filter((path) => path !== '/mcp');
 
 test('every route declares its operation or is known to be outside the API', () => {
   const unknown = routes
     .filter(({ method, operation }) => method !== 'OPTIONS' && operation === undefined)
-    .filter(({ url }) => !Object.keys(outside).some((path) => url === path || url.startsWith(`${path}/`)));
+    .filter(({ url }) => !outside.some((path) => url === path || url.startsWith(`${path}/`)));
   assert.deepEqual(unknown, []);
   const names = new Set(routes.map(({ url }) => `/${url.split('/')[1]}`));
   assert.deepEqual(
-    Object.keys(outside).filter((path) => !names.has(path)),
+    outside.filter((path) => !names.has(path)),
     [],
   );
 });
@@ -73,11 +55,6 @@ test('the reference describes the routes that are served, and no others', () => 
     assert.equal(url.replaceAll(/:(\w+)/g, '{$1}'), operation.path);
     assert.ok(method === operation.method.toUpperCase() || method === 'HEAD', `${method} ${url}`);
   }
-});
-
-test('docs/management.md lists who may call each operation', () => {
-  const text = readFileSync('docs/management.md', 'utf8');
-  assert.ok(text.includes(admissionTable()), 'run node scripts/api_tables.ts');
 });
 
 /** A request that the admission refuses before it looks at the rest. */

@@ -20,6 +20,7 @@ import {
   SimpleSpanProcessor,
 } from '@opentelemetry/sdk-trace-base';
 import { sql } from 'kysely';
+import { readMetrics } from '../../scripts/reference/metrics.ts';
 import { createApiUser, requester } from '../support/clients/api_client.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { createApp, createPublisher, publish, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
@@ -80,16 +81,27 @@ test('metrics include database connections and event loop lag', async () => {
   assert.match(text, /^nodejs_eventloop_lag_p99_seconds /m);
 });
 
-test('docs/operations.md lists every metric that is served, and no other', async () => {
-  const page = await readFile(new URL('../../docs/operations.md', import.meta.url), 'utf8');
-  const listed = [...page.matchAll(/^\| `(nuncio_\w+)` \| \S/gm)].map(([, name]) => name);
+test('docs/reference/metrics.md describes every metric that is served, and no other', async () => {
   const text = await metrics();
-  const served = [...text.matchAll(/^# TYPE (nuncio_\w+) /gm)].map(([, name]) => name);
-  assert.deepEqual(listed.toSorted(), served.toSorted());
-  // Those of the process are named in the text.
-  for (const [, name] of page.matchAll(/`((?:nodejs|process)_\w+)`/g)) {
-    assert.match(text, new RegExp(`^# TYPE ${name} `, 'm'));
+  const served = [...text.matchAll(/^# HELP (nuncio_\w+) (.*)\n# TYPE \1 (\w+)$/gm)];
+  const described = readMetrics().map(({ name, help, type }) => [name, help, type]);
+  assert.deepEqual(described, served.map(([, ...each]) => each).toSorted());
+  for (const { name, labels } of readMetrics()) {
+    const [, found] = new RegExp(`^${name}(?:_count)?(?:\\{(.*)\\})? `, 'm').exec(text) ?? [];
+    const names = [...(found ?? '').matchAll(/(\w+)="/g)].map(([, label]) => label);
+    if (found !== undefined) assert.deepEqual(names.toSorted(), labels.toSorted(), name);
   }
+});
+
+test('docs/operations.md names only metrics that are served', async () => {
+  const page = await readFile(new URL('../../docs/operations.md', import.meta.url), 'utf8');
+  const text = await metrics();
+  const named = [...page.matchAll(/`((?:nuncio|nodejs|process)_[a-z0-9_]+_(?:[a-z]+))`/g)].map(
+    ([, name]) => name as string,
+  );
+  const known = named.filter((name) => !['nuncio_publisher'].includes(name));
+  assert.ok(known.length > 20, `${known.length} were found`);
+  for (const name of known) assert.match(text, new RegExp(`^# TYPE ${name} `, 'm'));
 });
 
 test('a request is a span within the caller’s, and its transaction a span within it', async () => {

@@ -1,20 +1,15 @@
-/** Codes of errors: the table of docs/api.md is complete, each code is used, and with the statuses that it names. */
+/** Codes of errors: each code is used, and with the statuses that it names. */
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
 import { test } from 'node:test';
-import { errorTable } from '../../scripts/api_tables.ts';
 import { problemCodes } from '../../src/http/problem_codes.ts';
 
 const sources = await Array.fromAsync(glob('src/**/*.ts'));
 const texts = sources
   .filter((path) => !path.startsWith('src/console') && !path.endsWith('problem_codes.ts'))
   .map((path) => readFileSync(path, 'utf8'));
-
-test('docs/api.md lists all codes of errors', () => {
-  assert.ok(readFileSync('docs/api.md', 'utf8').includes(errorTable()), 'run node scripts/api_tables.ts');
-});
 
 test('the codes of errors are in alphabetical order', () => {
   const names = Object.keys(problemCodes);

@@ -5,18 +5,30 @@ import { readVariable } from '../../config/environment.ts';
 
 /** The declaration of one provider. */
 export interface UpstreamDeclaration {
-  /** Part of the redirect URI, such as `google`. Do not change it while the provider is in use. */
+  /**
+   * A lower-case word of up to 32 letters, digits and hyphens. It is part of the redirect URI, so do not
+   * change it while the provider is in use.
+   */
   readonly id: string;
-  /** The name on the button: `Continue with <name>`. */
+  /** The name on the button, 1 to 60 characters. */
   readonly name: string;
-  /** The exact issuer identifier: `https`, or `http` on loopback. */
+  /**
+   * The issuer identifier of the provider, `https`, or `http` on loopback. The metadata at
+   * `<issuer>/.well-known/openid-configuration` must name the same issuer. Ids and issuers must be unique.
+   * The maximum is 20 providers.
+   */
   readonly issuer: string;
+  /** The client id at the provider. */
   readonly clientId: string;
-  /** The environment variable that holds the client secret. */
+  /**
+   * The environment variable with the client secret. The name must not begin with `NUNCIO_`. The server
+   * authenticates with `client_secret_basic`, or with `client_secret_post` if the provider supports only
+   * that.
+   */
   readonly clientSecretEnv: string;
   /**
-   * Whether an email address that the provider reports as verified (`email_verified`) identifies an account. Default: false.
-   * Set it only for a provider that verifies every address it reports.
+   * Whether an address that the provider reports with `email_verified: true` identifies an account. Default:
+   * `false`. Set it only if the provider verifies every address that it reports.
    */
   readonly trustEmail?: boolean;
 }

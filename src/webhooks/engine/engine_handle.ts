@@ -35,6 +35,13 @@ const queuedBytesMax = 33_554_432;
 /** Milliseconds before an engine is restarted after a database outage. */
 const outagePauseMs = 1_000;
 
+/** Kept by the server's side, because the engine's own metrics end with it. */
+export const restartMetric = {
+  name: 'nuncio_engine_restarts_total',
+  type: 'counter',
+  help: 'Times that the delivery engine died and was started again.',
+} as const;
+
 export interface EngineOptions {
   settings: EngineSettings;
   /** In a thread of its own, or in the server's thread. */
@@ -124,12 +131,8 @@ export class EngineHandle {
 
   /** In Prometheus text format; without the engine's own metrics if it does not respond. */
   async metrics(): Promise<string> {
-    const name = 'nuncio_engine_restarts_total';
-    const restarts = [
-      `# HELP ${name} Times that the delivery engine died and was started again.`,
-      `# TYPE ${name} counter`,
-      `${name} ${this.#restarts.count}`,
-    ];
+    const { name, type, help } = restartMetric;
+    const restarts = [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, `${name} ${this.#restarts.count}`];
     return [...restarts, (await this.#ask('metrics')) ?? ''].join('\n');
   }
 

@@ -88,7 +88,7 @@ function attemptCounter(registers: Registry[]): (result: string) => void {
   const ended = new Map<string, number>();
   new Counter({
     name: 'nuncio_delivery_attempts_total',
-    help: 'Finished attempts by result: accepted, or the error.',
+    help: 'Finished attempts by result: accepted, or the error of the delivery log.',
     labelNames: ['result'],
     registers,
     collect() {
@@ -102,7 +102,7 @@ function attemptCounter(registers: Registry[]): (result: string) => void {
 function addBacklogAge(registers: Registry[], db: Database, status: () => WorkerStatus): void {
   new Gauge({
     name: 'nuncio_delivery_backlog_age_seconds',
-    help: 'Age of the oldest event without deliveries, and of the due lane that has waited longest for a lease.',
+    help: 'Age in seconds of the oldest event without deliveries (outbox; only on the node that fans out), and of the due lane that has waited longest for a node (lanes), in the whole deployment.',
     labelNames: ['of'],
     registers,
     async collect() {
@@ -139,7 +139,7 @@ function addBacklogAge(registers: Registry[], db: Database, status: () => Worker
 function addParkedEvents(registers: Registry[], db: Database): void {
   new Gauge({
     name: 'nuncio_events_parked',
-    help: 'Events that fan-out could not process: see `nuncio parked list`.',
+    help: 'Events that fan-out could not process, in the whole deployment: see `nuncio parked list`.',
     registers,
     async collect() {
       this.reset();
@@ -155,7 +155,7 @@ function addParkedEvents(registers: Registry[], db: Database): void {
 function addExpiringParkedEvents(registers: Registry[], db: Database): void {
   new Gauge({
     name: 'nuncio_events_parked_expiring',
-    help: 'Parked events that will be deleted within three days.',
+    help: 'Parked events that will be deleted within three days, in the whole deployment.',
     registers,
     async collect() {
       this.reset();
@@ -168,7 +168,7 @@ function addExpiringParkedEvents(registers: Registry[], db: Database): void {
 function addWorkerStatus(registers: Registry[], status: () => WorkerStatus): void {
   new Gauge({
     name: 'nuncio_worker',
-    help: 'This node: attempts in flight, leased lanes, deliveries waiting in memory, and bytes of their bodies.',
+    help: 'This node: attempts in flight (in_flight), leased lanes (lanes), deliveries waiting in memory (waiting), and bytes of their bodies (waiting_bytes).',
     labelNames: ['of'],
     registers,
     collect() {

@@ -40,7 +40,7 @@ export async function acknowledge(db: Database, lane: number, sequence: number):
 export function addAcknowledgementMetrics(registry: Registry, db: Database): void {
   new Gauge({
     name: 'nuncio_unacknowledged_deliveries',
-    help: 'Deliveries after the last acknowledged one, of active subscriptions that acknowledge: all, and the most of one.',
+    help: 'Deliveries after the last acknowledged one, of active subscriptions that acknowledge: of all, and the most of one. In the whole deployment.',
     labelNames: ['of'],
     registers: [registry],
     async collect() {

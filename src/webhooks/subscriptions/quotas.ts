@@ -4,36 +4,91 @@
  */
 
 export interface Quotas {
-  /** Subscriptions of one account that have not ended, whoever created them. */
+  /**
+   * Subscriptions of one account, whoever created them.
+   * @default 2,000
+   */
   readonly subscriptionsPerAccount: number;
-  /** Subscriptions of one app: those of its grants and its own. */
+  /**
+   * Subscriptions of one app: those of its users' grants, and its own (at most 20).
+   * @default 100,000
+   */
   readonly subscriptionsPerClient: number;
-  /** Subscriptions of one grant. Also limits the subscriptions that a user creates for themselves. */
+  /**
+   * Subscriptions of one user and one app, over all grants. The same quota applies to a user's own
+   * subscriptions, and to the own subscriptions of a client that the operator marked.
+   * @default 1,000
+   */
   readonly subscriptionsPerGrant: number;
   /**
-   * Subscriptions that may get one event of an account: the account's, and the own subscriptions of apps that act for
-   * it.
+   * Subscriptions that can get one event of an account: those of the account, and the own subscriptions of
+   * connected apps. Checked when a subscription of the account is created, not during fan-out. Apps that the
+   * user connects later can add 20 each, and after the quota is lowered existing subscriptions still get
+   * every event.
+   * @default 2,500
    */
   readonly deliveriesPerEvent: number;
-  /** Response bytes (headers and bodies) that attempts of one account may store per UTC day. */
+  /**
+   * Bytes of response headers and bodies that attempts of one account store in a day (UTC). Above it,
+   * attempts are stored without the response and with `response_omitted: true`. Nodes exchange their counts
+   * every 5 s, so together they can exceed the quota by what they store in that time.
+   * @default 67,108,864
+   */
   readonly responseBytesPerDay: number;
-  /** Attempts in flight to one host that has accepted deliveries. */
+  /**
+   * Attempts in flight to one known host (an origin). The window of a host grows up to this quota, by one
+   * with each accepted delivery.
+   * @default 512
+   */
   readonly attemptsPerHost: number;
-  /** Attempts in flight to a host that has never accepted a delivery, and attempts per second to it. */
+  /**
+   * Attempts in flight to one unknown host; one account gets half of them. Subscriptions whose last delivery
+   * was accepted before the node started have as many of their own. After ten failures of an account, that
+   * account gets one attempt at a time, 1 s to 60 s apart. After a hundred failures of all accounts, this
+   * applies to all accounts.
+   * @default 4
+   */
   readonly attemptsPerUnknownHost: number;
+  /**
+   * Attempts per second to one unknown host.
+   * @default 5
+   */
   readonly unknownHostRate: number;
-  /** Attempts per second to one host that has accepted a delivery. */
+  /**
+   * Attempts per second of each node to one known host. The default is about the maximum rate of a node.
+   * @default 20,000
+   */
   readonly hostRate: number;
-  /** Attempts of one app: in flight, and per second. */
+  /**
+   * Attempts in flight of one app, to all hosts.
+   * @default 1,024
+   */
   readonly attemptsPerApp: number;
+  /**
+   * Attempts per second of each node for one app.
+   * @default 20,000
+   */
   readonly appRate: number;
-  /** Bytes of event bodies that the engine keeps in memory for deliveries that wait or are in flight. */
+  /**
+   * Bytes of event bodies in memory of a node, for deliveries that wait or are in flight. A body counts once,
+   * however many deliveries share it.
+   * @default 67,108,864
+   */
   readonly waitingBytes: number;
-  /** The same limit for the deliveries of one account. */
+  /**
+   * The same limit for the deliveries of one account.
+   * @default 16,777,216
+   */
   readonly waitingBytesPerAccount: number;
-  /** Lanes that a node leases at once. */
+  /**
+   * Lanes that a node leases; a lane takes about 6 kB of memory.
+   * @default 20,000
+   */
   readonly lanes: number;
-  /** The same limit for the lanes of one account. */
+  /**
+   * The same limit for one account.
+   * @default 10,000
+   */
   readonly lanesPerAccount: number;
 }
 

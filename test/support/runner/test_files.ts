@@ -77,6 +77,7 @@ const laterFiles: readonly string[] = [
   'console/samples.test.ts',
   'console/scale.test.ts',
   'database/embedded/identity.test.ts',
+  'docs/site.test.ts',
   'examples/demo_browser.test.ts',
   'examples/evaluation.test.ts',
   'examples/existing_app.test.ts',
