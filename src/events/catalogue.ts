@@ -78,11 +78,12 @@ export interface Catalogue {
  * @throws Error if two kinds have the same name
  */
 export function createCatalogue(declared: readonly EventKind[]): Catalogue {
-  const ajv = new Ajv({ allErrors: false, strict: false });
+  // The platform's check has validated the schemas.
+  const ajv = new Ajv({ allErrors: false, strict: false, validateSchema: false });
   addFormats.default(ajv);
   replaceLengthKeywords(ajv);
   const kinds = new Map<string, CatalogueEntry>();
-  // Compiled when first needed. The platform's check has compiled each of them before.
+  // Compiled when first needed.
   const validators = new Map<string, ValidateFunction>();
   const validatorOf = (name: string) => {
     const validate = validators.get(name) ?? ajv.compile((kinds.get(name) as CatalogueEntry).schema);

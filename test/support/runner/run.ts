@@ -11,11 +11,12 @@
  *   --test-name-pattern=<pattern>   only tests whose names match
  */
 
+import { execFile } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
+import { parseArgs, promisify } from 'node:util';
 import { buildConsole } from '../../../scripts/build_console.ts';
 import { missingFrom } from './checklist.ts';
 import { type FileCost, shareFiles } from './queue.ts';
@@ -58,6 +59,10 @@ const tier: Tier = options.rest ? 'rest' : options.all || names.length > 0 ? 'al
 const found = (await findTestFiles(names).catch(stopWithoutTests)).filter((path) => isInTier(path, tier));
 const files = longestFirst(options.fast ? found.filter((path) => !needsServer(path)) : found);
 const namePatterns = options['test-name-pattern'];
+process.env.NODE_COMPILE_CACHE = fileURLToPath(
+  new URL('../../../node_modules/.cache/compiled', import.meta.url),
+);
+if (files.length > 1) await warmCompileCache();
 // Once here, instead of once in each file.
 if (files.some(usesConsole) && (await buildConsole())) process.env.TEST_CONSOLE_IS_BUILT = '1';
 const postgres = options.fast ? undefined : await startTestPostgres();
@@ -81,9 +86,6 @@ async function runFiles(): Promise<RunResult & { costs: FileCost[] }> {
   if (postgres !== undefined) process.env.TEST_DATABASE_URL = postgres.connectionString;
   process.env.NODE_ENV = 'test';
   process.env[tierVariable] = tier;
-  process.env.NODE_COMPILE_CACHE = fileURLToPath(
-    new URL('../../../node_modules/.cache/compiled', import.meta.url),
-  );
   // The runner of Node.js passes name patterns to the tests of a process, and so to the files of a worker.
   const shared = namePatterns === undefined ? shareFiles(files, concurrency, fileTimeoutMs) : undefined;
   const ending = new AbortController();
@@ -107,6 +109,22 @@ async function runFiles(): Promise<RunResult & { costs: FileCost[] }> {
   } finally {
     shared?.remove();
   }
+}
+
+/**
+ * Strips the types of the sources and compiles them once. Otherwise each worker and each server process does so until one of
+ * them ends: Node.js writes its cache at the end of a process.
+ */
+async function warmCompileCache(): Promise<void> {
+  const modules = ['../servers/server.ts', '../servers/process.ts', '../../../src/commands/serve.ts'];
+  const imports = modules.map((name) => `import ${JSON.stringify(new URL(name, import.meta.url).href)};`);
+  const script = [
+    `import { flushCompileCache } from 'node:module';`,
+    ...imports,
+    'flushCompileCache();',
+    'process.exit();',
+  ].join('\n');
+  await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', script]);
 }
 
 /** A mistyped name needs no stack. */

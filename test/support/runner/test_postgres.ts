@@ -16,6 +16,8 @@ const settings = [
   'max_connections = 400',
   // The data may be in memory.
   `max_wal_size = '512MB'`,
+  // It visits every database in each interval, and each has a thousand tables. No test waits for it.
+  `autovacuum_naptime = '5min'`,
 ];
 
 /** Starts PostgreSQL and creates the template. */
