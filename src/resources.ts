@@ -185,6 +185,7 @@ function registerApiRoutes(
       allow,
       quotas,
       headerNames,
+      webhookId: platform.mcp.events.webhookId,
       presenter,
       reader,
       watch,

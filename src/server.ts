@@ -215,7 +215,10 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     secret,
     kinds: platform.eventKinds,
     settings: platform.webhooks,
-    agentForbiddenCode: new EventErrors(platform.mcp.events.firstErrorCode).codeOf('Forbidden'),
+    agents: {
+      forbiddenCode: new EventErrors(platform.mcp.events.firstErrorCode).codeOf('Forbidden'),
+      webhookId: platform.mcp.events.webhookId,
+    },
     conversions: platform.conversions,
     egress,
     onFalseHints,

@@ -13,6 +13,8 @@ export interface AgentEventSettings {
   readonly subscriptionsPerAccount: number;
   /** The code of the error `NotFound`; those of the other errors of events follow. The drafts disagree. */
   readonly firstErrorCode: FirstErrorCode;
+  /** What the header `webhook-id` of a delivery has: the id of the event, or an id of the message. The drafts disagree. */
+  readonly webhookId: 'event' | 'message';
 }
 
 export interface McpSettings {
@@ -46,7 +48,7 @@ export interface McpDeclaration {
   readonly management?: boolean;
   /**
    * Events for agents (docs/agents.md#events): `subscriptionsPerGrant` (20) and `subscriptionsPerAccount` (100), each from 0 to
-   * 10,000; `firstErrorCode` (-32011, or -32023).
+   * 10,000; `firstErrorCode` (-32011, or -32023); `webhookId` (`'event'`, or `'message'`).
    * @default the values in parentheses
    */
   readonly events?: Partial<AgentEventSettings>;
@@ -58,7 +60,9 @@ const defaultEvents: AgentEventSettings = {
   subscriptionsPerGrant: 20,
   subscriptionsPerAccount: 100,
   firstErrorCode: firstErrorCodes[0],
+  webhookId: 'event',
 };
+const webhookIds: readonly string[] = ['event', 'message'];
 const agentQuotaMax = 10_000;
 
 /** @param report called with the place and reason of each problem */
@@ -107,6 +111,9 @@ function readEventSettings(
   }
   if (!firstErrorCodes.includes(settings.firstErrorCode)) {
     report(`${place}.firstErrorCode`, `must be ${firstErrorCodes.join(' or ')}`);
+  }
+  if (!webhookIds.includes(settings.webhookId)) {
+    report(`${place}.webhookId`, `must be ${webhookIds.join(' or ')}`);
   }
   return Object.freeze(settings);
 }

@@ -33,15 +33,19 @@ type Row = readonly [reason: RegExp, explain: Explain];
 
 const redirectUrisShownMax = 3;
 
+const explainRedirectUri: Explain = ({ params, redirectUris }) => {
+  const sent = typeof params.redirect_uri === 'string' ? withoutQuery(params.redirect_uri) : 'none';
+  const known = redirectUris.slice(0, redirectUrisShownMax).map(withoutQuery).join(', ');
+  return `The app sent redirect_uri ${sent}. Expected exactly one that is registered${known === '' ? '' : ` (${known})`}. Correct the app, or register this redirect URI.`;
+};
+
+/** The first that matches counts. */
 const rows: readonly Row[] = [
   [
-    /redirect_uri.*(?:match|registered|allowed)|redirect_uris? must/,
-    ({ params, redirectUris }) => {
-      const sent = typeof params.redirect_uri === 'string' ? withoutQuery(params.redirect_uri) : 'none';
-      const known = redirectUris.slice(0, redirectUrisShownMax).map(withoutQuery).join(', ');
-      return `The app sent redirect_uri ${sent}. Expected exactly one that is registered${known === '' ? '' : ` (${known})`}. Correct the app, or register this redirect URI.`;
-    },
+    /authorization code redirect_uri mismatch/,
+    () => 'Expected the redirect_uri of the authorization request. Send the same one in both requests.',
   ],
+  [/redirect_uri.*(?:match|registered|allowed)|redirect_uris? must/, explainRedirectUri],
   [
     /policy requires PKCE|code_challenge must be|code_challenge_method|not supported value of code_challenge/,
     () =>
@@ -51,10 +55,6 @@ const rows: readonly Row[] = [
     /PKCE verification failed|code_verifier/,
     () =>
       'Expected the code_verifier whose SHA-256 was sent as code_challenge. Keep the verifier from the authorization request until the token request; a second tab or a restart of the app often overwrites it.',
-  ],
-  [
-    /authorization code redirect_uri mismatch/,
-    () => 'Expected the redirect_uri of the authorization request. Send the same one in both requests.',
   ],
   [
     /code is expired|code not found|code already|already (?:used|consumed)|authorization code/,
@@ -81,11 +81,6 @@ const rows: readonly Row[] = [
       'Expected the current client secret. Check that the app has the secret of this server and of this client_id, without added spaces or quotes.',
   ],
   [
-    /authentication mechanism|client authentication|authorization header/i,
-    ({ authMethod }) =>
-      `Expected ${authMethod === undefined ? 'the registered client authentication' : `client authentication by ${authMethod}`}. If the app sends it, check that no proxy removes the Authorization header.`,
-  ],
-  [
     /iat is not recent|clock|expired|not yet valid|"(?:iat|exp|nbf)"|timestamp/i,
     () =>
       'A time in the request differs too much from the time of this server. Synchronize the clock of the app’s machine (NTP).',
@@ -109,6 +104,11 @@ const rows: readonly Row[] = [
     ({ baseUrl }) => `Expected the audience ${baseUrl}. Use the issuer of the metadata document.`,
   ],
   [
+    /authentication mechanism|client authentication|authorization header/i,
+    ({ authMethod }) =>
+      `Expected ${authMethod === undefined ? 'the registered client authentication' : `client authentication by ${authMethod}`}. If the app sends it, check that no proxy removes the Authorization header.`,
+  ],
+  [
     /resource/,
     ({ params, baseUrl }) => {
       const sent = typeof params.resource === 'string' ? withoutQuery(params.resource) : 'none';
@@ -126,21 +126,25 @@ const rows: readonly Row[] = [
   ],
 ];
 
-const byCode: Readonly<Record<string, Explain>> = {
+/** Codes that say more than their reasons. */
+const decisions: Readonly<Record<string, Explain>> = {
   access_denied: () => 'The user did not allow the access. Nothing is wrong with the app; it can ask again.',
-  invalid_client: ({ params }) => {
-    const sent = unknownClientId(params.client_id);
-    return `The app sent client_id ${sent ?? 'in a form that is not shown'}. Expected the client_id of an app that is registered here, with its credentials. Register the app, or correct its client_id.`;
-  },
   login_required: () =>
     'The app sent prompt=none, but the user is not signed in. Repeat the request without prompt=none.',
   consent_required: () =>
     'The app sent prompt=none, but the user has not allowed this access. Repeat the request without prompt=none.',
   interaction_required: () =>
     'The app sent prompt=none, but the user must act. Repeat the request without prompt=none.',
+};
+
+const byCode: Readonly<Record<string, Explain>> = {
+  invalid_client: ({ params }) => {
+    const sent = unknownClientId(params.client_id);
+    return `The app sent client_id ${sent ?? 'in a form that is not shown'}. Expected the client_id of an app that is registered here, with its credentials. Register the app, or correct its client_id.`;
+  },
   invalid_grant: () =>
     'Expected a code or refresh token of this app that is not used up, expired or withdrawn. Let the user connect again.',
-  invalid_redirect_uri: rows[0]?.[1] as Explain,
+  invalid_redirect_uri: explainRedirectUri,
   unsupported_grant_type: () =>
     'Expected one of grant_types_supported of the metadata document. Use another grant type.',
   unsupported_response_type: () => 'Expected response_type=code.',
@@ -162,7 +166,8 @@ export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): R
   const reasons = [error.error_description, error.error_detail, (error.cause as Error | undefined)?.message];
   const known = [...new Set(reasons.filter((reason) => typeof reason === 'string' && reason !== ''))];
   const reason = known.join(': ');
-  const explain = rows.find(([pattern]) => pattern.test(reason))?.[1] ?? byCode[code] ?? fallback;
+  const explain =
+    decisions[code] ?? rows.find(([pattern]) => pattern.test(reason))?.[1] ?? byCode[code] ?? fallback;
   // A leading parameter name keeps its spelling.
   const start = /^[a-z]+_/.test(reason) ? reason : `${reason.charAt(0).toUpperCase()}${reason.slice(1)}`;
   const first = reason === '' ? '' : `${start}. `;

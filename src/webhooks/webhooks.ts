@@ -28,6 +28,7 @@ import { kindArrays } from './fan_out/fan_out.ts';
 import { takeNodeName } from './lanes/node_name.ts';
 import { EventReader } from './reader/event_reader.ts';
 import { LaneWatch } from './reader/lane_watch.ts';
+import type { AgentMessageSettings } from './sending/agent_message.ts';
 import { recordAttemptSpan } from './sending/attempt_span.ts';
 import type { DeploymentSigners } from './sending/delivery_request.ts';
 import { Handshakes } from './sending/handshake.ts';
@@ -64,8 +65,7 @@ export interface WebhooksOptions {
   /** The platform's kinds. */
   kinds: readonly EventKind[];
   settings: WebhookSettings;
-  /** The code of the error `Forbidden`, in messages to agents. */
-  agentForbiddenCode: number;
+  agents: AgentMessageSettings;
   /** Where the functions of the kinds' versions are. */
   conversions: ConversionSource | null;
   /** Overrides for connections to subscribers. */
@@ -225,7 +225,7 @@ function createEngine(
       headerNames: options.settings.headers,
       presentation: presentationOf(options, catalogue),
       quotas: options.settings.quotas,
-      agentForbiddenCode: options.agentForbiddenCode,
+      agents: options.agents,
       kinds: kindArrays(catalogue, options.settings.appSubscriptions),
       replayableKinds: kindArrays(
         { ...catalogue, kinds: new Map(declared) },

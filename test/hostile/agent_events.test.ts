@@ -131,3 +131,26 @@ test('streams of a withdrawn grant end, and no request of it makes a lane again'
     select from agent_subscriptions where grant_id = ${agent.grantId} and ended_at is null`.execute(db);
   assert.equal(rows.length, 0);
 });
+
+test('polls that share a statement keep their grants apart, also when some are withdrawn meanwhile', async () => {
+  const agents = await Promise.all(Array.from({ length: 12 }, createAgent));
+  const cursors = await Promise.all(agents.map(async (agent) => (await poll(agent)).body.result.cursor));
+  // Every other one has an event of its own.
+  for (const [index, { account }] of agents.entries()) {
+    if (index % 2 === 0) await publish(publisher, account, [`own ${index}`]);
+  }
+  await fannedOut(server);
+  const pollAll = () =>
+    Promise.all(agents.map((agent, index) => poll(agent, { cursor: cursors[index] as string })));
+  for (const [index, { body }] of (await pollAll()).entries()) {
+    const refs = body.result.events.map(({ data }: { data: { ref: string } }) => data.ref);
+    assert.deepEqual(refs, index % 2 === 0 ? [`refs/heads/own ${index}`] : []);
+  }
+  const asking = pollAll();
+  await Promise.all(agents.slice(0, 4).map(({ grantId }) => withdrawGrant(db, grantId, 'user')));
+  await asking;
+  for (const [index, { status, body }] of (await pollAll()).entries()) {
+    assert.equal(status, index < 4 ? 401 : 200, JSON.stringify(body));
+    if (index >= 4) assert.equal(body.result.events.length, index % 2 === 0 ? 1 : 0);
+  }
+});

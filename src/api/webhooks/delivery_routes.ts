@@ -151,7 +151,8 @@ export const deliveryRoutes = {
 
 /** @param slots of all live streams */
 export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamSlots): void {
-  const { db, logDb, guard, headerNames, presenter, catalogue } = options;
+  const { db, logDb, guard, headerNames, webhookId, presenter, catalogue } = options;
+  const names = { headers: headerNames, webhookId };
   const scopeOf = (kind: string) => {
     const object = catalogue.kinds.get(kind)?.object ?? null;
     return object === null ? null : `read:${object}`;
@@ -197,7 +198,7 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
 
   serve(options, deliveryRoutes.read, async ({ caller: owner, params: { id } }) =>
     representDetails(
-      await requireDelivery(readFromLog(readDelivery(logDb, owner, id, headerNames, presenter, scopeOf))),
+      await requireDelivery(readFromLog(readDelivery(logDb, owner, id, names, presenter, scopeOf))),
     ),
   );
 
@@ -221,9 +222,7 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
             },
           );
         case 'due': {
-          const delivery = await requireDelivery(
-            readDelivery(tx, owner, id, headerNames, presenter, scopeOf),
-          );
+          const delivery = await requireDelivery(readDelivery(tx, owner, id, names, presenter, scopeOf));
           const headers = { location: `/deliveries/${id}` };
           return { status: 202, headers, body: JSON.stringify(representDelivery(delivery)) };
         }

@@ -12,6 +12,7 @@ import { Problem } from '../../http/problem.ts';
 import { dashed } from '../../http/problem_codes.ts';
 import type { EventReader } from '../../webhooks/reader/event_reader.ts';
 import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
+import type { WebhookId } from '../../webhooks/sending/agent_message.ts';
 import type { Presenter } from '../../webhooks/sending/presentation.ts';
 import {
   type AppSubscriptions,
@@ -42,6 +43,8 @@ export interface WebhookRoutesOptions extends RouteParts, BodyRules, HandshakeRu
   appSubscriptions: AppSubscriptions;
   quotas: Quotas;
   headerNames: HeaderNames;
+  /** Of deliveries to agents. */
+  webhookId: WebhookId;
   presenter: Presenter;
   reader: EventReader;
   watch: LaneWatch;

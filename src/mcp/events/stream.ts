@@ -49,7 +49,7 @@ export class EventStreams {
   }
 
   /**
-   * Begins a stream, which goes on by itself.
+   * Begins a stream, which continues by itself.
    * @throws RpcError or Problem before it begins
    */
   async send(reply: FastifyReply, source: EventStream): Promise<void> {
@@ -158,7 +158,7 @@ class Channel {
     await this.#end();
   }
 
-  /** @returns whether the stream goes on */
+  /** @returns whether the stream continues */
   async #sendPage(): Promise<boolean> {
     const { request, checkToken, log } = this.#source;
     const { signal } = this.#stream;

@@ -165,7 +165,7 @@ class Engine {
       sender: this.#sender,
       sealer,
       cursors,
-      forbiddenCode: settings.agentForbiddenCode,
+      forbiddenCode: settings.agents.forbiddenCode,
       onError: this.#onError,
     });
     const worker: Worker = new Worker({
@@ -175,6 +175,7 @@ class Engine {
       sender: this.#sender,
       sealer,
       cursors,
+      webhookId: settings.agents.webhookId,
       cache: this.#cache,
       kinds: settings.kinds,
       headerNames: settings.headerNames,

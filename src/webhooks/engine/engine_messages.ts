@@ -6,6 +6,7 @@
 import type { ClientCertificate, ConnectorOptions } from '../../egress/connector.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { PublishedBatch } from '../fan_out/published_batch.ts';
+import type { AgentMessageSettings } from '../sending/agent_message.ts';
 import type { AttemptSpan } from '../sending/attempt_span.ts';
 import type { PresentationSettings } from '../sending/presentation.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
@@ -26,8 +27,7 @@ export interface EngineSettings {
   headerNames: HeaderNames;
   presentation: PresentationSettings;
   quotas: Quotas;
-  /** The code of the error `Forbidden`, in messages to agents. */
-  agentForbiddenCode: number;
+  agents: AgentMessageSettings;
   kinds: KindArrays;
   /** Kinds that a recovery may replay. */
   replayableKinds: KindArrays;

@@ -12,6 +12,7 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays, LaneAddition } from '../fan_out/fan_out.ts';
+import type { WebhookId } from '../sending/agent_message.ts';
 import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
@@ -38,6 +39,7 @@ export interface LaneLoaderOptions {
   kinds: KindArrays;
   sealer: Sealer;
   cursors: AgentCursors;
+  webhookId: WebhookId;
   cache: EventCache;
   lanes: LeasedLanes;
   holds: LaneHolds;
@@ -219,10 +221,10 @@ export class LaneLoader {
   }
 
   async #loadSome(groups: ReadonlyMap<number, LoadGroup>): Promise<void> {
-    const { db, node, sealer, cursors, kinds, lanes, onChange, onError } = this.#options;
+    const { db, node, sealer, cursors, webhookId, kinds, lanes, onChange, onError } = this.#options;
     const ids = [...groups.keys()];
     const watchOf = (id: number): HoldWatch => (groups.get(id) as LoadGroup).watch;
-    const rules = { sealer, cursors, appSubscriptions: kinds.appSubscriptions };
+    const rules = { sealer, cursors, webhookId, appSubscriptions: kinds.appSubscriptions };
     const asked = new Map(ids.map((id) => [id, lanes.get(id)?.outcomeCount ?? 0]));
     const unwritten = new Set(ids.filter((id) => (lanes.get(id)?.unwrittenOutcomes ?? 0) > 0));
     const states = await this.retryUntilDone(() => loadLanes(db, node, ids, rules, onError));

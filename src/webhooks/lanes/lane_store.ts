@@ -6,7 +6,7 @@ import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { bigintArray, booleanArray } from '../../database/arrays.ts';
 import type { Database, Transaction } from '../../database/database.ts';
-import type { AgentTerms } from '../sending/agent_message.ts';
+import type { AgentTerms, WebhookId } from '../sending/agent_message.ts';
 import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { LaneEpoch } from '../subscriptions/delivery_id.ts';
@@ -52,6 +52,7 @@ export interface LoadRules {
   appSubscriptions: AppSubscriptions;
   /** Of agents. */
   cursors: AgentCursors;
+  webhookId: WebhookId;
 }
 
 /** Claims due lanes that no node leases. @returns their ids */
@@ -105,7 +106,7 @@ export async function loadLanes(
   db: Database,
   node: string,
   lanes: readonly number[],
-  { sealer, appSubscriptions, cursors }: LoadRules,
+  { sealer, appSubscriptions, cursors, webhookId }: LoadRules,
   onError: (error: Error) => void,
 ): Promise<LaneState[]> {
   const { rows } = await sql<LaneRow>`
@@ -149,7 +150,7 @@ export async function loadLanes(
       secrets: opened?.secrets ?? { secret: '', previous: null },
       headerLines: opened?.lines ?? '',
       auth: opened?.auth ?? null,
-      agent: agentTerms(row, cursors),
+      agent: agentTerms(row, cursors, webhookId),
       closesInMs: row.closes_ms ?? Number.POSITIVE_INFINITY,
       revision: row.revision,
       isOpen: row.is_open && opened !== null,
@@ -164,14 +165,14 @@ export async function loadLanes(
     }));
 }
 
-function agentTerms(row: LaneRow, cursors: AgentCursors): AgentTerms | null {
+function agentTerms(row: LaneRow, cursors: AgentCursors, webhookId: WebhookId): AgentTerms | null {
   const { agent_key: key, agent_name: name, agent_arguments: canonical, grant_id: grantId } = row;
   if (key === null || name === null || canonical === null || grantId === null) return null;
   const lane = Number(row.lane);
   const binding = { grantId, name, arguments: canonical };
   const cursorAt: AgentTerms['cursorAt'] = (sequence, { createdAt }) =>
     cursors.write(binding, { lane, sequence, at: new Date(createdAt) });
-  return { key, name, cursorAt };
+  return { key, name, webhookId, cursorAt };
 }
 
 /** Finds the lanes whose subscriptions have ended. They never open again. */

@@ -8,6 +8,7 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
+import type { WebhookId } from '../sending/agent_message.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
@@ -32,6 +33,7 @@ export interface RetriesOptions {
   kinds: KindArrays;
   sealer: Sealer;
   cursors: AgentCursors;
+  webhookId: WebhookId;
   cache: EventCache;
   lanes: LeasedLanes;
   recorder: Recorder;
@@ -62,6 +64,7 @@ export class Retries {
       kinds,
       sealer,
       cursors,
+      webhookId,
       cache,
       lanes: held,
       background,
@@ -88,7 +91,7 @@ export class Retries {
         const events = await loadEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
           admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
         );
-        const rules = { sealer, cursors, appSubscriptions: kinds.appSubscriptions };
+        const rules = { sealer, cursors, webhookId, appSubscriptions: kinds.appSubscriptions };
         const states = await loadLanes(db, node, ids, rules, onError);
         const later = new Map(states.map((state) => [state.subscription.lane, state.retryMs]));
         this.#take(lanes, generations, found, events, later, limit);

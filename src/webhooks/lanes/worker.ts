@@ -12,6 +12,7 @@ import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { FanOutLoop } from '../fan_out/fan_out_loop.ts';
 import { DeliveryCounts } from '../log/delivery_stats.ts';
+import type { WebhookId } from '../sending/agent_message.ts';
 import type { Authorizer } from '../sending/authorization.ts';
 import type { DeploymentSigners } from '../sending/delivery_request.ts';
 import type { Presenter } from '../sending/presentation.ts';
@@ -49,6 +50,7 @@ export interface WorkerOptions {
   sender: Sender;
   sealer: Sealer;
   cursors: AgentCursors;
+  webhookId: WebhookId;
   cache: EventCache;
   kinds: KindArrays;
   headerNames: HeaderNames;

@@ -4,11 +4,15 @@ import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { Presenter } from '../sending/presentation.ts';
-import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format, Owner } from '../subscriptions/subscription.ts';
 import { type Delivery, type DeliveryRow, locateDelivery, selectDeliveries, toDelivery } from './delivery.ts';
-import { type RecordedEvent, type RecordedRequest, recordRequest } from './recorded_request.ts';
+import {
+  type RecordedEvent,
+  type RecordedRequest,
+  type RequestNames,
+  recordRequest,
+} from './recorded_request.ts';
 
 export interface DeliveryDetails extends Delivery {
   /** The body that was sent; null if it was erased. */
@@ -65,7 +69,7 @@ export async function readDelivery(
   db: Database | Transaction,
   owner: Owner,
   id: string,
-  names: HeaderNames,
+  names: RequestNames,
   presenter: Presenter,
   scopeOf: (kind: string) => string | null,
 ): Promise<DeliveryDetails | undefined> {

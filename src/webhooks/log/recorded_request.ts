@@ -4,7 +4,7 @@
  * are those of now.
  */
 
-import { agentLines } from '../sending/agent_message.ts';
+import { agentLines, occurrenceId, type WebhookId } from '../sending/agent_message.ts';
 import { cloudEventBody, deliveryLines, type EventContent } from '../sending/delivery_request.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
@@ -27,6 +27,12 @@ export interface RecordedRequest {
   headers: Record<string, string>;
 }
 
+/** What the operator chose. */
+export interface RequestNames {
+  headers: HeaderNames;
+  webhookId: WebhookId;
+}
+
 const hidden = '***';
 
 /** An event of the log. The body is null if it was erased, so that its length is unknown. */
@@ -37,7 +43,7 @@ export function recordRequest(
   delivery: { id: string; sequence: number },
   attempt: { number: number; startedAt: Date },
   event: RecordedEvent,
-  names: HeaderNames,
+  names: RequestNames,
 ): RecordedRequest {
   const { url, signature, format, headerNames, agentKey } = revision;
   const timestamp = Math.floor(attempt.startedAt.getTime() / 1_000);
@@ -49,8 +55,8 @@ export function recordRequest(
   const { id, sequence } = delivery;
   const lines =
     agentKey === null
-      ? deliveryLines(revision, names, event, { id, sequence, number: attempt.number, ...shown })
-      : agentLines(agentKey, { id: event.id, ...shown });
+      ? deliveryLines(revision, names.headers, event, { id, sequence, number: attempt.number, ...shown })
+      : agentLines(agentKey, { id: occurrenceId(names.webhookId, agentKey, event.id), ...shown });
   const headers: Record<string, string> = {
     host: new URL(url).host,
     ...(body === null ? {} : { 'content-length': String(body.length) }),

@@ -2,12 +2,12 @@
  * What agents get (MCP Events, SEP-3415): occurrences of events, the challenge of a URL, and control messages about a subscription.
  * All are signed as Standard Webhooks and name the subscription in a header.
  *
- *   {"eventId":"…","name":"…","timestamp":"…","data":{…},"cursor":"…"}     webhook-id: the event's id
+ *   {"eventId":"…","name":"…","timestamp":"…","data":{…},"cursor":"…"}     webhook-id: the event's id, or msg_…
  *   {"type":"verification","challenge":"…"}                                webhook-id: msg_verification_…
  *   {"type":"terminated","error":{…}}, {"type":"gap","cursor":"…"}         webhook-id: msg_terminated_…, msg_gap_…
  */
 
-import { randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { version } from '../../version.ts';
 import { signStandard } from '../subscriptions/signature.ts';
 import type { SigningKeys } from './secret_keys.ts';
@@ -20,12 +20,23 @@ interface OccurrenceSource {
   createdAt: number;
 }
 
+/** What identifies a delivery: the event, or this event for this subscription. The drafts disagree. */
+export type WebhookId = 'event' | 'message';
+
+/** How the operator's platform talks to agents. */
+export interface AgentMessageSettings {
+  /** The code of the error `Forbidden`. */
+  forbiddenCode: number;
+  webhookId: WebhookId;
+}
+
 /** What an agent's subscription adds to its requests. */
 export interface AgentTerms {
   /** The id of the subscription, as the agent knows it. */
   key: string;
   /** The name of the event kind, as the agent asked for it. */
   name: string;
+  webhookId: WebhookId;
   /** The cursor at a delivery. The same delivery always has the same cursor, so each attempt has the same body. */
   cursorAt: (sequence: number, event: Pick<OccurrenceSource, 'createdAt'>) => string;
 }
@@ -35,6 +46,11 @@ export type ControlType = 'verification' | 'terminated' | 'gap';
 /** The id of a message that is not an event. */
 export function controlId(type: ControlType): string {
   return `msg_${type}_${randomBytes(12).toString('hex')}`;
+}
+
+/** The id of an occurrence. A subscription that gets an event again gets the same id. */
+export function occurrenceId(webhookId: WebhookId, key: string, eventId: string): string {
+  return webhookId === 'event' ? eventId : `msg_${hash('sha256', `${key} ${eventId}`).slice(0, 24)}`;
 }
 
 /** The body of an occurrence. The event's body is JSON already, so its bytes are copied unchanged. */
@@ -72,11 +88,12 @@ export function signedAgentLines(
 
 /** An occurrence for an agent, like `buildMessage` for other subscribers. */
 export function buildOccurrence(
-  { key, name, cursorAt }: AgentTerms,
+  { key, name, webhookId, cursorAt }: AgentTerms,
   keys: SigningKeys,
   event: OccurrenceSource,
   { sequence, now }: { sequence: number; now: number },
 ): { id: string; lines: string; body: Buffer } {
   const body = occurrenceBody(event, name, cursorAt(sequence, event));
-  return { id: event.id, lines: signedAgentLines(key, keys, { id: event.id, body, now }), body };
+  const id = occurrenceId(webhookId, key, event.id);
+  return { id, lines: signedAgentLines(key, keys, { id, body, now }), body };
 }

@@ -213,9 +213,15 @@ test('agents 60: a setting chooses the numbers of the other draft', async (conte
 });
 
 test('settings of events are checked', () => {
-  const events = { firstErrorCode: -1, subscriptionsPerGrant: -1, made_up: 1 } as object;
+  const events = {
+    firstErrorCode: -1,
+    subscriptionsPerGrant: -1,
+    webhookId: 'delivery',
+    made_up: 1,
+  } as object;
   assert.throws(() => createPlatform({ mcp: { enabled: true, events } }), {
-    message: /mcp\.events\.made_up.*\n.*subscriptionsPerGrant.*\n.*firstErrorCode: must be -32011 or -32023/,
+    message:
+      /mcp\.events\.made_up.*\n.*subscriptionsPerGrant.*\n.*firstErrorCode: must be -32011 or -32023.*\n.*webhookId: must be event or message/,
   });
 });
 

@@ -143,7 +143,7 @@ test('messages to a stuck engine are bounded', async (t) => {
       headerNames: defaultHeaderNames,
       presentation: { baseUrl: server.baseUrl, resources: new Map(), versions: new Map(), conversions: null },
       quotas: defaultQuotas,
-      agentForbiddenCode: -32_012,
+      agents: { forbiddenCode: -32_012, webhookId: 'event' },
       kinds,
       replayableKinds: kinds,
     },

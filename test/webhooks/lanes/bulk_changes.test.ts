@@ -62,6 +62,7 @@ async function openLoader(t: TestContext) {
     kinds: kindArrays(createCatalogue([])),
     sealer: createSealer(testSecret, 'subscription-secret'),
     cursors: new AgentCursors(testSecret),
+    webhookId: 'event',
     isStopping: () => false,
     onChange() {},
     onError,

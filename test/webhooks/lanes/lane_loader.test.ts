@@ -49,6 +49,7 @@ async function openLoader(head: number, isLeased = true) {
     kinds: kindArrays(createCatalogue([])),
     sealer: createSealer(testSecret, 'subscription-secret'),
     cursors: new AgentCursors(testSecret),
+    webhookId: 'event',
     isStopping: () => false,
     onChange() {},
     onError,

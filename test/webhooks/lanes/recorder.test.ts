@@ -39,6 +39,7 @@ async function openRecorder(
   const rules = {
     sealer: createSealer(testSecret, 'subscription-secret'),
     cursors: new AgentCursors(testSecret),
+    webhookId: 'event' as const,
     appSubscriptions: 'all' as const,
   };
   const [state] = await loadLanes(db, node, [laneId], rules, onError);

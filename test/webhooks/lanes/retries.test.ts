@@ -63,6 +63,7 @@ test('one account’s thousands of lanes with due retries do not keep another’
     kinds: kindArrays(createCatalogue([])),
     sealer: createSealer(testSecret, 'subscription-secret'),
     cursors: new AgentCursors(testSecret),
+    webhookId: 'event',
     recorder: new Recorder({ db, node, onLost() {}, onWritten() {}, onError }),
     isStopping: () => false,
     onReload() {},

@@ -23,7 +23,10 @@ const event: EventContent = {
   createdAt: Date.parse('2026-11-23T00:00:00Z'),
   traceparent: null,
 };
-const terms = { key: 'sub_1', name: 'article.published', cursorAt: () => 'c1' };
+const terms = {
+  ...{ key: 'sub_1', name: 'article.published', webhookId: 'event' as const },
+  cursorAt: () => 'c1',
+};
 const keysOf = (secret: string, previous: { secret: string; until: Date } | null = null) =>
   createSigningKeys({ secret, previous }, 'standard');
 
@@ -88,6 +91,30 @@ test('agents 44: each attempt has the same bytes, and a timestamp and signature 
   assert.equal(one['webhook-id'], other['webhook-id']);
   assert.equal(Number(other['webhook-timestamp']) - Number(one['webhook-timestamp']), 600);
   assert.notEqual(one['webhook-signature'], other['webhook-signature']);
+});
+
+test('agents 61: a setting gives each message an id, the same for its attempts', () => {
+  const idOf = (key: string, eventId: string, at: number) => {
+    const message = { ...terms, key, webhookId: 'message' as const };
+    const { id, lines, body } = buildOccurrence(
+      message,
+      keysOf(agentSecret),
+      { ...event, id: eventId },
+      {
+        ...{ sequence: 1, now: at },
+      },
+    );
+    assert.equal(linesOf(lines)['webhook-id'], id);
+    assert.equal(JSON.parse(body.toString()).eventId, eventId);
+    const signed = linesOf(signedAgentLines(key, keysOf(agentSecret), { id, body, now: at }));
+    assert.equal(linesOf(lines)['webhook-signature'], signed['webhook-signature']);
+    return id;
+  };
+  const id = idOf('sub_1', 'evt_1', now);
+  assert.match(id, /^msg_[0-9a-f]{24}$/);
+  assert.equal(idOf('sub_1', 'evt_1', now + 30_000), id);
+  assert.notEqual(idOf('sub_2', 'evt_1', now), id);
+  assert.notEqual(idOf('sub_1', 'evt_2', now), id);
 });
 
 test('agents 46: there are four attempts, with pauses that vary by a fifth in both directions', () => {
