@@ -39,7 +39,10 @@ export function readRetention(
   declared: Partial<RetentionSettings> | undefined,
   report: (place: string, reason: string) => void,
 ): RetentionSettings {
-  if (declared !== undefined && (typeof declared !== 'object' || declared === null)) {
+  if (
+    declared !== undefined &&
+    (typeof declared !== 'object' || declared === null || Array.isArray(declared))
+  ) {
     report('retention', 'must be an object');
     return defaultRetention;
   }

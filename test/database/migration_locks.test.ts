@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -14,6 +14,7 @@ import { withSchema } from '../../src/database/schema.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { createDatabase } from '../support/database/database.ts';
 import { prepareNodePackage } from '../support/programs/node_package.ts';
+import { missingHistory, previousMigrations, readPrevious } from '../support/servers/previous_version.ts';
 import { until } from '../support/webhooks/apps.ts';
 
 const run = promisify(execFile);
@@ -124,4 +125,39 @@ test('squawk finds no statement that is unsafe beside running servers', async (t
   const found = (await lint([unsafe])).join('\n');
   for (const rule of ['require-concurrent-index-creation', 'adding-not-nullable-field', 'ban-drop-column'])
     assert.ok(found.includes(rule), found);
+});
+
+test('the migrations of the previous version are unchanged, and new ones come after them', async (t) => {
+  const missing = missingHistory();
+  if (missing !== null) return t.skip(missing);
+  const before = previousMigrations();
+  const now = (await readdir(migrations)).filter((name) => name.endsWith('.sql')).sort();
+  assert.deepEqual(now.slice(0, before.length), before);
+  for (const name of before) {
+    const text = await readFile(join(migrations, name), 'utf8');
+    assert.equal(text, readPrevious(`migrations/${name}`), `${name} has been changed: write a new migration`);
+  }
+});
+
+test('a migration gives up before a transaction that waits for it is cancelled', async (t) => {
+  const url = await newDatabase(t);
+  await migrate(url);
+  const [traffic, watcher] = [await connect(t, url), await connect(t, url)];
+  await watcher.query("delete from migrations where name >= '0023'");
+  // The last of the tables in the order of their locks.
+  await traffic.query('begin');
+  await traffic.query('select count(*) from subscriptions');
+  const migrated = migrate(url);
+  migrated.catch(() => {});
+  const isWaiting = async () => {
+    const { rows } = await watcher.query(
+      `select from pg_locks where relation = 'subscriptions'::regclass and not granted`,
+    );
+    return rows.length;
+  };
+  await until(isWaiting, (count) => count === 1);
+  // The migration has locked the events already: each waits for the other.
+  await traffic.query('select count(*) from events');
+  await traffic.query('commit');
+  await assert.rejects(migrated, /column "version" of relation "events" already exists/);
 });

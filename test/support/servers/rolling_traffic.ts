@@ -48,18 +48,21 @@ export interface Traffic {
 /** @param url of the subscriber */
 export async function prepareTraffic(server: ReachableServer, fleet: Fleet, url: string): Promise<Traffic> {
   const { db } = server;
+  // The test may take longer than the 15 minutes of a token.
+  const claims = { exp: Math.floor(Date.now() / 1_000) + 14_400 };
   const operatorScopes = ['write:events', 'read:accounts', 'write:accounts'];
   const machine = await createTestClient(server, { scopes: operatorScopes });
   const { accessToken: operatorToken } = await mintAccessToken(server, {
     client: machine,
     scopes: operatorScopes,
+    claims,
   });
   const operator = fleet.sender(operatorToken);
   const forAll = await createTestClient(server, {
     scopes: ['read:posts', 'read:webhooks', 'write:webhooks'],
     maySubscribe: true,
   });
-  const hubToken = await mintAccessToken(server, { client: forAll, scopes: forAll.scopes });
+  const hubToken = await mintAccessToken(server, { client: forAll, scopes: forAll.scopes, claims });
   const subscribe = async (send: Send, fields: Record<string, unknown>) => {
     const created = await send('POST', '/subscriptions', { json: { kinds: ['push'], ...fields } });
     assert.equal(created.status, 201, created.text);
@@ -82,7 +85,7 @@ export async function prepareTraffic(server: ReachableServer, fleet: Fleet, url:
     // The operator's application may withdraw grants of its own users only.
     await sql`update accounts set external_id = ${name} where id = ${account.id}`.execute(db);
     const client = await createTestClient(server, { scopes: appScopes });
-    const { accessToken, grantId } = await mintAccessToken(server, { account, client, scopes: appScopes });
+    const { accessToken, grantId } = await mintAccessToken(server, { account, client, scopes: appScopes, claims });
     await mintAccessToken(server, { account, client: forAll, scopes: ['read:posts'] });
     const send = fleet.sender(accessToken);
     const subscriptionId = await subscribe(send, { url: `${url}/${name}`, ...fields });
