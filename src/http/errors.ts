@@ -28,7 +28,9 @@ export const notFoundDetail = 'Nothing was found at this address.';
 /** Fastify's error handler. */
 export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const problem = toProblem(error);
-  if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
+  // A node that starts or stops is not ready. Operators alert on errors.
+  if (problem.code === 'workers-down') request.log.warn({ reason: problem.message }, 'not ready');
+  else if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
   return sendProblem(problem, request, reply);
 }
 

@@ -158,6 +158,20 @@ test('doctor connect stops after metadata that cannot be read', async (context) 
   assert.match(other, /nothing listens at this address/);
 });
 
+test('doctor connect says that the proxy reaches no node', async (context) => {
+  const answer: Fault['answer'] = (_path, _method, response) => {
+    response.writeHead(502).end('<h1>Bad Gateway</h1>');
+    return true;
+  };
+  const { code, wrong } = await examine(context, { answer });
+  assert.equal(code, 2);
+  assert.deepEqual(
+    wrong.map(({ summary }) => summary),
+    ['the proxy reaches no node (status 502)'],
+  );
+  assert.match(wrong[0]?.advice ?? '', /^Start a node/);
+});
+
 async function runWithout(url: string): Promise<string> {
   const lines: string[] = [];
   const print = (line: string) => lines.push(line);

@@ -289,6 +289,26 @@ test('a standby that lags, a slot that keeps WAL and a failing archive are found
   );
 });
 
+test('a server whose commits wait for a standby that it does not have is found', async (t) => {
+  const server = await start(newDataDir(t), 'server');
+  await query(server.connectionString, `alter system set synchronous_standby_names = '*'`);
+  await query(server.connectionString, 'select pg_reload_conf()');
+  const db = openDatabase({ connectionString: server.connectionString, connectionsMax: 1 });
+  t.after(() => db.destroy());
+  const waiting = await until(
+    async () => find(await examine(databaseStateProbes(db)), 'database.replication'),
+    ({ state }) => state === 'error',
+  );
+  assert.match(waiting.summary, /no standby is connected: every commit waits$/);
+  assert.match(waiting.advice ?? '', /alter system reset synchronous_standby_names/);
+  await query(server.connectionString, 'alter system reset synchronous_standby_names');
+  await query(server.connectionString, 'select pg_reload_conf()');
+  await until(
+    async () => find(await examine(databaseStateProbes(db)), 'database.replication'),
+    ({ state }) => state === 'ok',
+  );
+});
+
 test('an archive command that fails is found', async (t) => {
   const dataDir = newDataDir(t);
   const first = await start(dataDir, 'server');

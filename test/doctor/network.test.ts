@@ -79,6 +79,30 @@ test('certificates that are expired or not trusted are found', async (t) => {
   assert.equal(untrusted.state, 'error');
   assert.match(untrusted.summary, /is not trusted \([A-Z_]+\)$/);
   assert.match(untrusted.advice ?? '', /NODE_EXTRA_CA_CERTS/);
+  // The check of the base URL leaves the certificate to the other, and does not say that nothing responds.
+  const asked = find(
+    await examine(networkProbes(configOf({ NUNCIO_BASE_URL: `https://localhost:${own}` }))),
+    'base_url',
+  );
+  assert.equal(asked.state, 'unknown');
+  assert.match(asked.summary, /its certificate is refused/);
+});
+
+test('where nothing listens, only the check of the base URL finds it', async () => {
+  const report = await examine(
+    networkProbes(configOf({ NUNCIO_BASE_URL: `https://localhost:${await freePort()}` })),
+  );
+  assert.equal(find(report, 'base_url').state, 'warning');
+  assert.equal(find(report, 'base_url.tls').state, 'unknown');
+});
+
+test('a proxy that reaches no node is found', async (t) => {
+  const port = await listen(t, null, (_request, response) => response.writeHead(502).end());
+  const report = await examine(networkProbes(configOf({ NUNCIO_BASE_URL: `http://localhost:${port}` })));
+  const found = find(report, 'base_url');
+  assert.equal(found.state, 'error');
+  assert.match(found.summary, /reaches no node \(status 502\)$/);
+  assert.match(found.advice ?? '', /^Start a node/);
 });
 
 test('certificate files that do not fit are found', async () => {
