@@ -21,6 +21,7 @@ import {
 } from '@opentelemetry/sdk-trace-base';
 import { sql } from 'kysely';
 import { readMetrics } from '../../scripts/reference/metrics.ts';
+import { countFalseHints, createRegistry } from '../../src/http/metrics.ts';
 import { createApiUser, requester } from '../support/clients/api_client.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { createApp, createPublisher, publish, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
@@ -55,6 +56,15 @@ async function metrics(): Promise<string> {
   assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=/);
   return response.text();
 }
+
+test('servers of one process share the metrics of the process, and no others', () => {
+  const [one, other] = [createRegistry(), createRegistry()];
+  const collection = one.getSingleMetric('nodejs_gc_duration_seconds');
+  assert.notEqual(collection, undefined);
+  assert.equal(other.getSingleMetric('nodejs_gc_duration_seconds'), collection);
+  countFalseHints(one)('channel', 1);
+  assert.equal(other.getSingleMetric('nuncio_false_hints_total'), undefined);
+});
 
 test('requests are counted by route and status, never by path', async () => {
   const { body } = await ada.request('POST', '/articles', { json: { title: 'x' } });

@@ -7,13 +7,15 @@ import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type TestContext, test } from 'node:test';
+import { after, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { sql } from 'kysely';
 import { withdrawGrant } from '../../src/grants/grant.ts';
 import { memoryStore, once, verify } from '../../src/verify/verify.ts';
 import { TestBrowser } from '../support/browser/browser.ts';
 import { createTestAccount } from '../support/clients/oauth.ts';
 import { prepareProcess, startProcess } from '../support/servers/process.ts';
+import { type ReachableServer, startTestServer } from '../support/servers/server.ts';
 import { createPublisher, publish, until } from '../support/webhooks/apps.ts';
 
 const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
@@ -100,25 +102,29 @@ async function startStage(t: TestContext) {
   };
   const nuncio = await start();
   const server = { baseUrl: host.baseUrl, config: host.config, db: host.db };
+  return { ...(await createDeveloper(t, server)), proxy, start, nuncio };
+}
+
+/** A user of a server, with a home directory of their own. */
+async function createDeveloper(t: TestContext, { baseUrl, config, db }: ReachableServer) {
+  const server = { baseUrl, config, db };
   const account = await createTestAccount(server);
   const publisher = await createPublisher(server);
   const home = await mkdtemp(join(tmpdir(), 'nuncio-listen-'));
   t.after(() => rm(home, cleanly));
-  return {
-    ...server,
-    proxy,
-    start,
-    nuncio,
-    account,
-    publisher,
-    home,
-    stateFile: join(home, 'nuncio', 'listen.json'),
-  };
+  return { ...server, account, publisher, home, stateFile: join(home, 'nuncio', 'listen.json') };
 }
 
-type Stage = Awaited<ReturnType<typeof startStage>>;
+type Developer = Awaited<ReturnType<typeof createDeveloper>>;
 
-function startListening(t: TestContext, { baseUrl, home }: Stage, ...words: string[]) {
+/** For the tests that do not stop it. */
+const shared = await startTestServer({ after });
+
+function startListening(
+  t: TestContext,
+  { baseUrl, home }: Pick<Developer, 'baseUrl' | 'home'>,
+  ...words: string[]
+) {
   const { PATH, NODE_COMPILE_CACHE } = process.env;
   const child: ChildProcess = spawn(process.execPath, [cli, 'listen', ...words], {
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -149,7 +155,7 @@ function startListening(t: TestContext, { baseUrl, home }: Stage, ...words: stri
 }
 
 /** Confirms what the printed link shows, as the user does. */
-async function approve({ baseUrl, account }: Stage, output: string, action = 'allow'): Promise<void> {
+async function approve({ baseUrl, account }: Developer, output: string, action = 'allow'): Promise<void> {
   const link = /http\S+\/device\?user_code=\S+/.exec(output)?.[0];
   assert.ok(link, output);
   const browser = new TestBrowser(baseUrl);
@@ -163,7 +169,7 @@ async function approve({ baseUrl, account }: Stage, output: string, action = 'al
   await browser.submit(consent, { action });
 }
 
-async function signIn(t: TestContext, stage: Stage, ...words: string[]) {
+async function signIn(t: TestContext, stage: Developer, ...words: string[]) {
   const listening = startListening(t, stage, ...words);
   await listening.says(/user_code=/);
   await approve(stage, listening.output());
@@ -231,7 +237,7 @@ test('a thousand events through a restart, a cut, a suspension and an expired to
 });
 
 test('the tokens are in a file that only its owner can read, also in place of a link', async (t) => {
-  const stage = await startStage(t);
+  const stage = await createDeveloper(t, shared);
   const listening = await signIn(t, stage);
   assert.equal((await stat(stage.stateFile)).mode & 0o777, 0o600);
   assert.equal(await listening.end(), 0);
@@ -248,15 +254,13 @@ test('the tokens are in a file that only its owner can read, also in place of a 
 });
 
 test('a withdrawn grant ends the command with its reason, and the next start signs in again', async (t) => {
-  const stage = await startStage(t);
+  const stage = await createDeveloper(t, shared);
   const listening = await signIn(t, stage);
-  const grants = await stage.db
-    .selectFrom('grants' as never)
-    .selectAll()
-    .execute();
-  for (const { id, client_id } of grants as { id: string; client_id: string }[]) {
-    if (client_id === 'nuncio-cli') await withdrawGrant(stage.db, id, 'user', stage.account.id);
-  }
+  const { rows } = await sql<{ id: string }>`
+    select id from grants where client_id = 'nuncio-cli' and account_id = ${stage.account.id}`.execute(
+    stage.db,
+  );
+  for (const { id } of rows) await withdrawGrant(stage.db, id, 'user', stage.account.id);
   assert.equal(await listening.ended, 1);
   assert.match(listening.output(), /withdrawn/);
   const again = startListening(t, stage);
@@ -268,7 +272,7 @@ test('a withdrawn grant ends the command with its reason, and the next start sig
 });
 
 test('a denied request and a missing server end the command with a sentence', async (t) => {
-  const stage = await startStage(t);
+  const stage = await createDeveloper(t, shared);
   const listening = startListening(t, stage);
   await listening.says(/user_code=/);
   await approve(stage, listening.output(), 'deny');
@@ -280,7 +284,7 @@ test('a denied request and a missing server end the command with a sentence', as
 });
 
 test('bodies and kinds cannot move the terminal’s cursor or hide text', async (t) => {
-  const stage = await startStage(t);
+  const stage = await createDeveloper(t, shared);
   const listening = await signIn(t, stage, '--print');
   await publish(stage.publisher, stage.account, ['\u001b[2J\u009b31m\u202egnp.exe\u0007']);
   await listening.says(/gnp\.exe/);
@@ -289,7 +293,7 @@ test('bodies and kinds cannot move the terminal’s cursor or hide text', async 
 });
 
 test('wrong options are refused before anything is sent', async (t) => {
-  const stage = { baseUrl: 'http://localhost:9', home: tmpdir() } as Stage;
+  const stage = { baseUrl: 'http://localhost:9', home: tmpdir() };
   for (const [words, message] of [
     [['--forward', 'ftp://x'], /--forward must be/],
     [['--kinds', 'a,,b'], /--kinds must be/],

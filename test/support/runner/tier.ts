@@ -1,7 +1,7 @@
 /**
  * Which tests run. `npm test` leaves out what only repeats behavior in another environment: generated programs and those in other
  * languages, installed packages, examples in a browser, other sizes and themes of the console, long runs and large data.
- * `npm run test:all` runs all of it.
+ * `npm run test:all` runs all of it. What a test repeats decides, not how long it takes.
  */
 
 /** `first` is `npm test`, `rest` what that leaves out, `all` both. */

@@ -2,7 +2,7 @@
 
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 import { patienceMs } from '../patience.ts';
 
 export interface Received {
@@ -39,6 +39,12 @@ export function answer(status: number, headers: Record<string, string> = {}): Be
   return (_received, response) => {
     response.writeHead(status, headers).end();
   };
+}
+
+/** Counts the requests received. Requests that are still in the socket are read within some turns of the event loop. */
+export async function countNow({ received }: Pick<Subscriber, 'received'>): Promise<number> {
+  for (let count = 0; count < 20; count += 1) await turn();
+  return received.length;
 }
 
 export async function startSubscriber(scope: Scope, first: Behaviour = accept): Promise<Subscriber> {

@@ -125,14 +125,23 @@ test('webhooks 60: deleting or disabling a subscription stops what has not start
     assert.equal(subscriber.received.length, count, stop);
     assert.ok(count < 50, stop);
     // Attempts that were in flight are recorded as usual.
-    const { rows } = await sql<{ sequence: number; status: number }>`
-      select a.sequence::int, a.status from attempts a join subscriptions s on s.lane = a.lane
-      where s.id = ${id} order by a.sequence`.execute(server.db);
+    const { rows } = await until(
+      () =>
+        sql<{ sequence: number; status: number }>`
+          select a.sequence::int, a.status from attempts a join subscriptions s on s.lane = a.lane
+          where s.id = ${id} order by a.sequence`.execute(server.db),
+      (found) => found.rows.length >= count,
+    );
     assert.deepEqual(
       rows,
       range(count).map((index) => ({ sequence: index + 1, status: 204 })),
     );
-    if (stop === 'disable') assert.equal((await list(app, id, '&status=held')).length, 50 - count);
+    if (stop === 'disable') {
+      await until(
+        () => list(app, id, '&status=held'),
+        ({ length }) => length === 50 - count,
+      );
+    }
   }
 });
 

@@ -6,7 +6,7 @@
 
 import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
-import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { newId } from '../../../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
@@ -39,7 +39,7 @@ import {
   subscribe,
   until,
 } from '../../support/webhooks/apps.ts';
-import { type Subscriber, startSubscriber } from '../../support/webhooks/subscriber.ts';
+import { countNow, type Subscriber, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 async function silence(db: Database): Promise<void> {
   await sql`
@@ -72,12 +72,6 @@ function publishOnAndOn(t: TestContext, publisher: Request, account: { id: strin
     isOver = true;
   });
   return { stop, count: () => mark };
-}
-
-/** Counts the requests received. Requests that are still in the socket are read within some turns of the event loop. */
-async function countNow({ received }: Subscriber): Promise<number> {
-  for (let count = 0; count < 20; count += 1) await turn();
-  return received.length;
 }
 
 /** @param end ends the subscriber's right to its deliveries, while more events are published */

@@ -15,7 +15,7 @@ import {
   subscribe,
   until,
 } from '../../support/webhooks/apps.ts';
-import { accept, type Behaviour, startSubscriber } from '../../support/webhooks/subscriber.ts';
+import { accept, type Behaviour, countNow, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_RETRY_SCHEDULE: '1s,1s' });
 const { db } = server;
@@ -63,7 +63,7 @@ test('no waiting delivery starts after its kind was removed from the subscriptio
   await fannedOut(server);
   await subscriber.waitFor(1);
   await removePushes(app, id);
-  const started = subscriber.received.length;
+  const started = await countNow(subscriber);
   await payInvoice(app);
   subscriber.behave(accept);
   for (const response of open) response.writeHead(204).end();
@@ -96,7 +96,10 @@ test('a retry is cancelled when its kind was removed from the subscription', asy
 test('tests and resends are sent when the subscription does not have their kind', async (t) => {
   const { subscriber, app, id } = await start(t);
   await publish(publisher, app.account, [1]);
-  await subscriber.waitFor(1);
+  await until(
+    () => statesOf(app, id),
+    ({ succeeded }) => succeeded === 1,
+  );
   await removePushes(app, id);
   const { body } = await app.request('GET', `/subscriptions/${id}/deliveries`);
   const send = async (path: string, json: unknown) => {
