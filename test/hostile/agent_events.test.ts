@@ -150,7 +150,8 @@ test('polls that share a statement keep their grants apart, also when some are w
   await Promise.all(agents.slice(0, 4).map(({ grantId }) => withdrawGrant(db, grantId, 'user')));
   await asking;
   for (const [index, { status, body }] of (await pollAll()).entries()) {
-    assert.equal(status, index < 4 ? 401 : 200, JSON.stringify(body));
     if (index >= 4) assert.equal(body.result.events.length, index % 2 === 0 ? 1 : 0);
+    // A node learns of a withdrawal within a second. Until then, there is no lane for the grant.
+    else assert.ok(status === 401 || body.error.data.reason === 'access_revoked', JSON.stringify(body));
   }
 });
