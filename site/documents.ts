@@ -6,6 +6,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { anchorOf } from '../scripts/reference/markdown.ts';
 import { pages, type SitePage } from './pages.ts';
 
 export const root = fileURLToPath(new URL('..', import.meta.url));
@@ -138,19 +139,10 @@ export function anchorsOf(text: string): Set<string> {
   const withoutCode = text.replaceAll(/^ *```[\s\S]*?^ *```$/gm, '');
   for (const [, heading = ''] of withoutCode.matchAll(/^#{1,6} (.+)$/gm)) {
     const plain = heading.replaceAll(/!?\[([^\]]*)\]\([^)]*\)/g, '$1');
-    const anchor = slugify(plain);
+    const anchor = anchorOf(plain);
     let unique = anchor;
     for (let count = 1; anchors.has(unique); count += 1) unique = `${anchor}-${count}`;
     anchors.add(unique);
   }
   return anchors;
-}
-
-/** GitHub's anchor of a heading. */
-export function slugify(heading: string): string {
-  return heading
-    .trim()
-    .toLowerCase()
-    .replaceAll(/[^\p{L}\p{N}\p{M}_\- ]/gu, '')
-    .replaceAll(' ', '-');
 }

@@ -1,7 +1,7 @@
 /** The settings of VitePress. The pages come from `site/.pages`, which `site/main.ts` writes. */
 
 import { defineConfig } from 'vitepress';
-import { slugify } from '../documents.ts';
+import { anchorOf as slugify } from '../../scripts/reference/markdown.ts';
 import { groups } from '../pages.ts';
 
 /**

@@ -126,7 +126,9 @@ test('each block of docs/subscribers.md is named by a test', async () => {
 for (const block of remaining) {
   const check = kinds[block.language];
   if (check === undefined || checkedTogether.has(block.language)) continue;
-  test(`${placeOf(block)}: ${block.language} is valid`, (t) => check(block, t));
+  test(`${placeOf(block)}: ${block.language} is valid`, async (t) => {
+    await check(block, t);
+  });
 }
 
 for (const language of ['ts', 'js'] as const) {

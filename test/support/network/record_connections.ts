@@ -2,12 +2,12 @@
 
 import { Socket } from 'node:net';
 
-const connect = Socket.prototype.connect;
+const { connect } = Socket.prototype;
 
-Socket.prototype.connect = function (this: Socket, ...options: never[]) {
+Socket.prototype.connect = function (this: Socket, ...options: unknown[]) {
   // A local socket has a path and no port.
   this.on('connectionAttempt', (address: string, port: number | undefined) => {
     process.stderr.write(`outgoing ${address} ${port ?? 'local'}\n`);
   });
-  return connect.apply(this, options);
-} as Socket['connect'];
+  return Reflect.apply(connect, this, options) as Socket;
+};
