@@ -60,7 +60,10 @@ test('where there is no database, the doctor says so and creates nothing', async
   const foreign = await createForeignDatabase();
   t.after(() => foreign.drop());
   const empty = await runCommandProcess(['doctor', '--json'], { ...settings, DATABASE_URL: foreign.url });
-  assert.match(find(empty.stdout, 'database').summary, /^the schema "nuncio" of the database is missing or empty$/);
+  assert.match(
+    find(empty.stdout, 'database').summary,
+    /^the schema "nuncio" of the database is missing or empty$/,
+  );
 });
 
 test('a different secret and a pending migration are found, and nothing is migrated', async (t) => {
