@@ -33,7 +33,7 @@ const flood = (admission: Admission, precedence: Precedence, by: Caller, count: 
 const counted = (requests: readonly Request[], state: Request['state']) =>
   requests.filter((request) => request.state === state).length;
 
-test('one caller gets 7/16 of the places of a class and of what waits for it, and is refused beyond', (t) => {
+test('one caller gets 7/16 of the places of a class and of what waits for it', (t) => {
   const admission = new Admission(128);
   t.after(() => admission.stop());
   const flooding = flood(admission, 'ordinary', caller('one'), 2_000);
