@@ -138,14 +138,15 @@ class Run {
     if (dueAt >= this.#measuredFrom) this.counts.offered += 1;
     let connection = this.#idle.pop();
     while (connection?.socket.destroyed === true) connection = this.#idle.pop();
-    if (connection !== undefined) return this.#send(connection, dueAt);
-    if (this.#open < this.#phase.connectionsMax) {
+    if (connection === undefined && this.#open < this.#phase.connectionsMax) {
       this.#open += 1;
-      const opened = new Connection(this.#phase.port, (each, status) => this.#onResponse(each, status));
-      return this.#send(opened, dueAt);
+      connection = new Connection(this.#phase.port, (each, status) => this.#onResponse(each, status));
     }
-    this.counts.queued += 1;
-    this.#waiting.push(dueAt);
+    if (connection !== undefined) this.#send(connection, dueAt);
+    else {
+      this.counts.queued += 1;
+      this.#waiting.push(dueAt);
+    }
   }
 
   /** Waits for the last responses. What has none failed. */
