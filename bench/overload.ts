@@ -39,7 +39,7 @@ const seconds = Number(values.seconds);
 const connectionsMax = Number(values.connections);
 /** A response that takes longer is of no use to its client. */
 const latencyMsMax = 2_000;
-const searchSeconds = 8;
+const searchSeconds = 5;
 const port = 4_813;
 const baseUrl = `http://localhost:${port}`;
 const server = { baseUrl };

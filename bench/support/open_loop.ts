@@ -82,77 +82,25 @@ class Connection {
   }
 }
 
-async function run(phase: Phase): Promise<PhaseResult> {
-  const { port, rate, seconds, connectionsMax, latencyMsMax } = phase;
-  const total = phase.requests.reduce((sum, { weight }) => sum + weight, 0);
-  const texts = phase.requests.map(({ text, weight }) => ({
-    bytes: Buffer.from(text),
-    share: weight / total,
-  }));
-  const idle: Connection[] = [];
-  const waiting: number[] = [];
-  let nextWaiting = 0;
-  let open = 0;
-  let inFlight = 0;
-  const result = { offered: 0, good: 0, late: 0, refused: 0, failed: 0, queued: 0 };
-  const latencies: number[] = [];
-
-  const pick = () => {
+/** Returns requests at random by weight. */
+function picker(requests: Phase['requests']): () => Buffer {
+  const total = requests.reduce((sum, { weight }) => sum + weight, 0);
+  const all = requests.map(({ text, weight }) => ({ bytes: Buffer.from(text), share: weight / total }));
+  return () => {
     let left = Math.random();
-    for (const { bytes, share } of texts) {
+    const found = all.find(({ share }) => {
       left -= share;
-      if (left <= 0) return bytes;
-    }
-    return (texts[0] as (typeof texts)[0]).bytes;
+      return left <= 0;
+    });
+    return (found ?? all[0])?.bytes ?? Buffer.alloc(0);
   };
-  const send = (connection: Connection, dueAt: number) => {
-    connection.dueAt = dueAt;
-    connection.isBusy = true;
-    inFlight += 1;
-    connection.socket.write(pick());
-  };
-  const onResponse = (connection: Connection, status: number) => {
-    if (status === 0) open -= 1;
-    if (connection.isBusy) {
-      connection.isBusy = false;
-      inFlight -= 1;
-      const ms = performance.now() - connection.dueAt;
-      if (connection.dueAt < measuredFrom) {
-        // Part of the ramp.
-      } else if (status >= 200 && status < 300) {
-        latencies.push(ms);
-        if (ms <= latencyMsMax) result.good += 1;
-        else result.late += 1;
-      } else if (status === 503) result.refused += 1;
-      else result.failed += 1;
-    }
-    if (status === 0) return;
-    const dueAt = waiting[nextWaiting];
-    if (dueAt === undefined) idle.push(connection);
-    else {
-      nextWaiting += 1;
-      send(connection, dueAt);
-    }
-  };
-  const offer = (dueAt: number) => {
-    if (dueAt >= measuredFrom) result.offered += 1;
-    let connection = idle.pop();
-    while (connection?.socket.destroyed === true) connection = idle.pop();
-    if (connection !== undefined) return send(connection, dueAt);
-    if (open < connectionsMax) {
-      open += 1;
-      return send(new Connection(port, onResponse), dueAt);
-    }
-    result.queued += 1;
-    waiting.push(dueAt);
-  };
+}
 
-  const startedAt = performance.now();
-  const measuredFrom = startedAt + rampMs;
-  const endsAt = measuredFrom + seconds * 1_000;
-  const before = process.cpuUsage();
-  await new Promise<void>((resolve) => {
-    let sentUntil = startedAt;
+/** Calls `offer` at the rate of the phase, with the time at which each request is due. */
+function pace({ rate, seconds }: Phase, startedAt: number, offer: (dueAt: number) => void): Promise<void> {
+  const endsAt = startedAt + rampMs + seconds * 1_000;
+  let sentUntil = startedAt;
+  return new Promise((resolve) => {
     const timer = setInterval(() => {
       const now = Math.min(performance.now(), endsAt);
       while (sentUntil < now) {
@@ -165,20 +113,103 @@ async function run(phase: Phase): Promise<PhaseResult> {
       resolve();
     }, tickMs);
   });
+}
+
+/** One phase: its connections, and what became of its requests. */
+class Run {
+  readonly latencies: number[] = [];
+  readonly counts = { offered: 0, good: 0, late: 0, refused: 0, failed: 0, queued: 0 };
+  readonly #phase: Phase;
+  readonly #pick: () => Buffer;
+  readonly #measuredFrom: number;
+  readonly #idle: Connection[] = [];
+  readonly #waiting: number[] = [];
+  #nextWaiting = 0;
+  #open = 0;
+  #inFlight = 0;
+
+  constructor(phase: Phase, measuredFrom: number) {
+    this.#phase = phase;
+    this.#pick = picker(phase.requests);
+    this.#measuredFrom = measuredFrom;
+  }
+
+  offer(dueAt: number): void {
+    if (dueAt >= this.#measuredFrom) this.counts.offered += 1;
+    let connection = this.#idle.pop();
+    while (connection?.socket.destroyed === true) connection = this.#idle.pop();
+    if (connection === undefined && this.#open < this.#phase.connectionsMax) {
+      this.#open += 1;
+      connection = new Connection(this.#phase.port, (each, status) => this.#onResponse(each, status));
+    }
+    if (connection !== undefined) this.#send(connection, dueAt);
+    else {
+      this.counts.queued += 1;
+      this.#waiting.push(dueAt);
+    }
+  }
+
+  /** Waits for the last responses. What has none failed. */
+  async end(): Promise<void> {
+    for (const until = performance.now() + graceMs; this.#inFlight > 0 && performance.now() < until; ) {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    const unsent = this.#waiting.slice(this.#nextWaiting).filter((dueAt) => dueAt >= this.#measuredFrom);
+    this.counts.failed += unsent.length + this.#inFlight;
+    for (const { socket } of this.#idle) socket.destroy();
+  }
+
+  #send(connection: Connection, dueAt: number): void {
+    connection.dueAt = dueAt;
+    connection.isBusy = true;
+    this.#inFlight += 1;
+    connection.socket.write(this.#pick());
+  }
+
+  #onResponse(connection: Connection, status: number): void {
+    if (status === 0) this.#open -= 1;
+    if (connection.isBusy) {
+      connection.isBusy = false;
+      this.#inFlight -= 1;
+      // The ramp does not count.
+      if (connection.dueAt >= this.#measuredFrom) this.#note(status, performance.now() - connection.dueAt);
+    }
+    if (status === 0) return;
+    const dueAt = this.#waiting[this.#nextWaiting];
+    if (dueAt === undefined) {
+      this.#idle.push(connection);
+      return;
+    }
+    this.#nextWaiting += 1;
+    this.#send(connection, dueAt);
+  }
+
+  #note(status: number, ms: number): void {
+    if (status === 503) this.counts.refused += 1;
+    else if (status < 200 || status >= 300) this.counts.failed += 1;
+    else {
+      this.latencies.push(ms);
+      this.counts[ms <= this.#phase.latencyMsMax ? 'good' : 'late'] += 1;
+    }
+  }
+}
+
+async function run(phase: Phase): Promise<PhaseResult> {
+  const startedAt = performance.now();
+  const measured = new Run(phase, startedAt + rampMs);
+  const before = process.cpuUsage();
+  await pace(phase, startedAt, (dueAt) => measured.offer(dueAt));
   const { user, system } = process.cpuUsage(before);
   const elapsed = (performance.now() - startedAt) / 1_000;
-  for (const until = performance.now() + graceMs; inFlight > 0 && performance.now() < until; ) {
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  result.failed += waiting.slice(nextWaiting).filter((dueAt) => dueAt >= measuredFrom).length + inFlight;
-  for (const { socket } of idle) socket.destroy();
+  await measured.end();
+  const { counts, latencies } = measured;
   latencies.sort((a, b) => a - b);
   const quantile = (share: number) => latencies[Math.floor(latencies.length * share)] ?? Number.NaN;
   return {
-    ...result,
+    ...counts,
     p50Ms: quantile(0.5),
     p99Ms: quantile(0.99),
-    seconds,
+    seconds: phase.seconds,
     processor: (user + system) / 1e6 / elapsed,
   };
 }

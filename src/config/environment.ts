@@ -78,13 +78,14 @@ const names = [
    */
   'NUNCIO_RATE_LIMIT',
   /**
-   * Requests that this node handles at a time, 0 to 10000 (0: no limit); see docs/operations.md#overload. Others wait for a place for a short time, then
-   * get 503.
+   * Requests that this node works for at once, 0 to 10,000; `0` for no limit. The number falls by itself while the event
+   * loop or the database is slow, so it seldom needs a change. See docs/operations.md#overload.
    * @default `128`
    */
   'NUNCIO_CONCURRENT_REQUESTS',
   /**
-   * Open client connections of this node, 0 to 1000000 (0: no limit); see docs/operations.md#overload.
+   * Connections of clients to this node, 0 to 1,000,000; `0` for no limit. One network gets 7/16 of them, a proxy in
+   * `NUNCIO_TRUST_PROXY` all.
    * @default `10000`
    */
   'NUNCIO_CLIENT_CONNECTIONS',

@@ -101,7 +101,7 @@ const codes = {
     403,
     'web pages of this origin, or this host, may not use the endpoint for agents',
   ),
-  overloaded: at(503, 'too many requests are waiting; try again'),
+  overloaded: at(503, 'the server has too many requests; try again after `Retry-After`'),
   'own-account': at(409, 'administrators cannot disable their own account'),
   'owner-gone': at(409, 'the grant, account or app no longer exists'),
   'owner-required': at(403, 'this needs an owner of the app'),

@@ -179,6 +179,8 @@ test('every hostile value of a setting is reported in one line that names it', (
     ],
     ['PORT', '-1', '65536', '1e3', '0x50', '3000.0', 'NaN', '99999999999999999999', '٣'],
     ['NUNCIO_RATE_LIMIT', '-1', '1e9', '1000000001', 'Infinity', '0x10', '1_000'],
+    ['NUNCIO_CONCURRENT_REQUESTS', '-1', '10001', '1e2', 'none'],
+    ['NUNCIO_CLIENT_CONNECTIONS', '-1', '1000001', '0x10', '1.5'],
     [
       'NUNCIO_RETRY_SCHEDULE',
       ',',

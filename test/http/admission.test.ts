@@ -33,14 +33,14 @@ const flood = (admission: Admission, precedence: Precedence, by: Caller, count: 
 const counted = (requests: readonly Request[], state: Request['state']) =>
   requests.filter((request) => request.state === state).length;
 
-test('one caller gets 7/16 of the places of a class and of what waits for it, and is refused beyond', (t) => {
+test('one caller gets 7/16 of the places of a class and of what waits for it', (t) => {
   const admission = new Admission(128);
   t.after(() => admission.stop());
   const flooding = flood(admission, 'ordinary', caller('one'), 2_000);
-  // 112 places for the class, 512 waiting requests.
+  // 112 places for the class, 2,048 waiting requests.
   assert.equal(counted(flooding, 'admitted'), 49);
-  assert.equal(counted(flooding, 'waiting'), 224);
-  assert.equal(counted(flooding, 'share'), 2_000 - 49 - 224);
+  assert.equal(counted(flooding, 'waiting'), 896);
+  assert.equal(counted(flooding, 'share'), 2_000 - 49 - 896);
   assert.equal(enter(admission, 'ordinary', caller('another')).state, 'admitted');
 });
 
@@ -210,6 +210,7 @@ test('routes have the class of what they are for', () => {
     ['POST', '/events', 'ordinary'],
     ['GET', '/articles/:id', 'ordinary'],
     ['DELETE', '/articles/:id', 'ordinary'],
+    ['GET', '/subscriptions/:id/events', 'ordinary'],
     ['GET', '/articles', 'last'],
     ['GET', '/subscriptions/:id/deliveries', 'last'],
     ['GET', '/console/*', 'last'],

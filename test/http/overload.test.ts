@@ -11,7 +11,7 @@ import { startTestServer } from '../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../support/webhooks/apps.ts';
 import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
-/** 7 places are for the API, of which one account gets 3; 32 more of its requests wait, of one account 14. */
+/** 7 places are for the API, of which one account gets 3. 128 more requests wait, of one account 56. */
 const metricsToken = 'a-token-for-metrics';
 const server = await startTestServer(
   { after },
@@ -160,7 +160,7 @@ test('a flood at the token endpoint from one network leaves places for the sign-
   await whileLocked('authorization_codes', async () => {
     flooding = flood(40, () => postForm(server, '/oauth/token', client, form, from('203.0.113.7')));
     const { responses } = flooding;
-    // Three have a place, and seven wait for one.
+    // Three have a place, 14 wait for one, and the others are refused.
     await until(
       async () => responses.length,
       (count) => count >= 30,

@@ -246,6 +246,8 @@ function describeConfig(config: Config): Setting[] {
     setting('NUNCIO_INSECURE_SUBSCRIBERS', config.insecureSubscribers),
     setting('NUNCIO_RETRY_SCHEDULE', config.retryScheduleSeconds),
     setting('NUNCIO_RATE_LIMIT', config.rateLimitPerMinute),
+    setting('NUNCIO_CONCURRENT_REQUESTS', config.concurrentRequests),
+    setting('NUNCIO_CLIENT_CONNECTIONS', config.clientConnections),
     setting('NUNCIO_NODE_NAME', config.nodeName),
     setting('NUNCIO_TRUST_PROXY', config.trustProxy),
     setting('NUNCIO_EGRESS_PROXY', config.egressProxy, true),

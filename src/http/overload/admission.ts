@@ -116,8 +116,11 @@ class Queue {
   }
 }
 
-/** Waiting requests of each class, as a multiple of the most places. */
-const waitingFactor: Readonly<Record<Precedence, number>> = { first: 2, ordinary: 4, last: 1 };
+/**
+ * Waiting requests of each class, as a multiple of the most places: so many that a burst of one caller on an idle node is served. Under
+ * overload the longest wait refuses sooner.
+ */
+const waitingFactor: Readonly<Record<Precedence, number>> = { first: 4, ordinary: 16, last: 8 };
 /** Longest wait of each class in milliseconds. A person waits longer than a program should. */
 const waitMsMax: Readonly<Record<Precedence, number>> = { first: 5_000, ordinary: 1_000, last: 1_000 };
 /** How often requests that waited too long are looked for. */

@@ -13,9 +13,12 @@ import type { Admission } from './admission.ts';
 
 const sampleMs = 20;
 const samplesPerInterval = 10;
-/** Longest wait that is no overload: of a timer for the event loop, of a statement for a connection. */
+/**
+ * Longest wait that is no overload: of a timer for the event loop, of a statement for a connection. A sign-in executes some 30 statements
+ * one after the other, which wait that long each.
+ */
 const loopDelayMsMax = 50;
-const databaseWaitMsMax = 100;
+const databaseWaitMsMax = 25;
 /** Fewer places would leave connections of the database unused, and the first class without a reserve. */
 const placesMin = 8;
 const decrease = 0.75;

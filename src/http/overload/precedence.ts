@@ -38,8 +38,12 @@ export function precedenceOf(method: string, url: string, operation?: Operation)
   if ((method === 'DELETE' || method === 'PATCH') && rights.test(url)) return 'first';
   if (rarelyUrgent.test(url)) return 'last';
   const isRead = method === 'GET' || method === 'HEAD';
-  // A path of the API that does not end with an id is a list.
-  return isRead && operation !== undefined && !url.endsWith('/api') && !/\/:\w+$/.test(url)
+  // A path of the API that does not end with an id is a list. Reading events is like receiving deliveries.
+  return isRead &&
+    operation !== undefined &&
+    !url.endsWith('/api') &&
+    url !== '/subscriptions/:id/events' &&
+    !/\/:\w+$/.test(url)
     ? 'last'
     : 'ordinary';
 }

@@ -19,6 +19,7 @@ export function describeSetting(name: string, value: unknown): string {
 function describeNumber(name: string, value: number): string {
   if (name === 'NUNCIO_RETRY_SCHEDULE') return inUnits(value, durations);
   if (name === 'NUNCIO_RATE_LIMIT') return value === 0 ? 'no limit' : `${inGroups(value)} per minute`;
+  if (/^NUNCIO_(?:CONCURRENT_REQUESTS|CLIENT_CONNECTIONS)$/.test(name) && value === 0) return 'no limit';
   if (/Bytes(?![a-z])/.test(name)) return inUnits(value, sizes);
   if (/Rate$/i.test(name)) return `${inGroups(value)} per second`;
   return /PORT$/.test(name) ? String(value) : inGroups(value);
