@@ -70,7 +70,7 @@ export function limitUnreadResponses(app: FastifyInstance, limits: UnreadLimits 
 }
 
 /** @returns those to disconnect */
-export function chooseUnread<T extends Omit<Unread, 'connection'>>(
+function chooseUnread<T extends Omit<Unread, 'connection'>>(
   unread: readonly T[],
   now: number,
   { bytesMax, unreadMsMax, unreadMsMin }: UnreadLimits,

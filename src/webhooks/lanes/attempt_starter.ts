@@ -9,7 +9,13 @@
 
 import { AuthError, type Authorization, type Authorizer } from '../sending/authorization.ts';
 import { policyOf } from '../sending/delivery_policy.ts';
-import { buildRequest, type DeploymentSigners, type EventContent } from '../sending/delivery_request.ts';
+import {
+  buildRequest,
+  type DeploymentSigners,
+  type EventContent,
+  type RequestTemplate,
+} from '../sending/delivery_request.ts';
+import { sentSecrets } from '../sending/echoed_secrets.ts';
 import { type ExchangeResult, type Stoppable, unsentResult } from '../sending/exchange.ts';
 import type { Presenter } from '../sending/presentation.ts';
 import type { Sender } from '../sending/sender.ts';
@@ -44,6 +50,8 @@ interface Attempt {
   /** What could stop it, and how often that had happened at its start. */
   stoppable: Stoppable;
   stopCount: number;
+  /** As the request was built. */
+  template: RequestTemplate;
   /** The access token that was sent. */
   token: string | null;
   /** The response to the first token, if it was 401. */
@@ -143,7 +151,7 @@ export class AttemptStarter {
     const stoppable = lane.stoppableFor(waiting.event);
     const { stopCount } = stoppable;
     const of = { lane, places, waiting, number, revision, scheduleSeconds, stoppable, stopCount };
-    this.#prepare({ ...of, token: null, refused: null });
+    this.#prepare({ ...of, template: lane.template, token: null, refused: null });
   }
 
   /** Sends at once if neither the body nor the authorization must be waited for. */
@@ -224,7 +232,9 @@ export class AttemptStarter {
       return;
     }
     const now = node.now();
-    const decision = decideOutcome({ lane, waiting, number, revision, result, now, scheduleSeconds });
+    const secrets = sentSecrets(attempt.template, token);
+    const end = { lane, waiting, number, revision, result, secrets, now, scheduleSeconds };
+    const decision = decideOutcome(end);
     const { outcome, retryAfterMs, isGone } = decision;
     if (outcome.attempt !== null) budget.apply(tenant.key, outcome.attempt, now);
     metrics.attempt(outcome.attempt?.error ?? null);

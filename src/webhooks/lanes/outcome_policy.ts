@@ -8,6 +8,7 @@
 import { pingName } from '../../events/built_in_names.ts';
 import { type AttemptError, attemptErrors } from '../sending/attempt_error.ts';
 import { policyOf } from '../sending/delivery_policy.ts';
+import { hideInBody, hideInText } from '../sending/echoed_secrets.ts';
 import type { ExchangeResult } from '../sending/exchange.ts';
 import { circuitPause, pauseAfter, readRetryAfter } from '../sending/retry_schedule.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
@@ -66,6 +67,8 @@ export interface AttemptEnd {
   /** Revision of the subscription when the attempt started. */
   revision: number;
   result: ExchangeResult;
+  /** What the request authenticated with: not stored where the response repeats it. */
+  secrets?: readonly string[];
   /** Milliseconds since 1970. */
   now: number;
   scheduleSeconds: readonly number[];
@@ -134,7 +137,7 @@ function toRetry(waiting: LoadedDelivery, attempts: number, pauseMs: number | nu
 }
 
 function toRecord(
-  { number, revision, result }: AttemptEnd,
+  { number, revision, result, secrets = [] }: AttemptEnd,
   isAccepted: boolean,
   wasManual: boolean,
 ): AttemptRecord {
@@ -150,8 +153,8 @@ function toRecord(
     error: isAccepted ? null : (result.error ?? 'unexpected_status'),
     // Null for a kept connection. Without a family if no connection was opened.
     connection: wasConnected && connection === null ? null : JSON.stringify({ ...connection, reason }),
-    headers: result.headersText,
-    body: result.body,
+    headers: secrets.length === 0 ? result.headersText : hideInText(result.headersText, secrets),
+    body: secrets.length === 0 ? result.body : hideInBody(result.body, result.truncated, secrets),
     truncated: result.truncated,
   };
 }
