@@ -99,6 +99,7 @@ const laterFiles: readonly string[] = [
   'whole/package.test.ts',
   'whole/soak.test.ts',
   'whole/tracing.test.ts',
+  'whole/upgrade.test.ts',
   'web/reference/generated_client.test.ts',
   'webhooks/engine/memory.test.ts',
 ];
@@ -125,6 +126,7 @@ const longFiles: readonly string[] = [
   'whole/nodes_soak.test.ts',
   'whole/soak.test.ts',
   'whole/tracing.test.ts',
+  'whole/upgrade.test.ts',
   'webhooks/lanes/failover.test.ts',
   'webhooks/lanes/dead_nodes.test.ts',
   'webhooks/lanes/nodes.test.ts',
