@@ -14,7 +14,7 @@ import { type Collection, readCollection } from './collections/declaration.ts';
 import { kindsOf } from './collections/kinds.ts';
 import { type Report, type ResourceType, withChildren } from './collections/resource_type.ts';
 import { importConfigFile } from './config/config_module.ts';
-import { type RetentionSettings, readRetention } from './config/retention.ts';
+import { type RetentionSettings, readRetention } from './database/retention_settings.ts';
 import { builtInNames } from './events/built_in_names.ts';
 import type { ConversionSource } from './events/conversion_source.ts';
 import type { EventKind } from './events/kind.ts';

@@ -8,7 +8,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 
-/** SQLSTATEs of `lock_timeout`, and of a wait in a circle that PostgreSQL ended. */
+/** SQLSTATEs of `lock_timeout`, and of a deadlock. */
 export const lockNotAvailable = '55P03';
 const deadlockDetected = '40P01';
 /** Milliseconds that a statement waits for a lock. Running servers wait behind it for as long. */

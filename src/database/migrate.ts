@@ -172,8 +172,8 @@ async function readPending(client: pg.Client): Promise<Migration[]> {
 
 /**
  * Locks every existing table that the migrations change, before they change any. All locks together are awaited for less than
- * `deadlock_timeout` (1 s). So this transaction gives up before PostgreSQL cancels a transaction of a running server that waits for it
- * in a circle. Afterwards it waits for nothing.
+ * `deadlock_timeout` (1 s). So in a deadlock with a running server, this transaction gives up before PostgreSQL cancels the other one.
+ * Afterwards it waits for nothing.
  */
 async function lockTables(client: pg.Client, pending: readonly Migration[]): Promise<void> {
   const text = pending.map((migration) => migration.text).join('\n');

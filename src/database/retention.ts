@@ -1,8 +1,8 @@
 /** How long rows are kept, as all nodes read it. Owns the table `retention`. */
 
 import { type RawBuilder, sql } from 'kysely';
-import type { RetentionSettings } from '../config/retention.ts';
 import type { Database } from './database.ts';
+import type { RetentionSettings } from './retention_settings.ts';
 
 /** SQL expressions for the days of each setting. */
 export const keptDays = Object.freeze({

@@ -10,7 +10,7 @@ export interface WatchedMigration {
   result: CommandResult;
   /** Tables that were locked against readers. Partitions count as their table. */
   exclusive: Set<string>;
-  /** Transactions that PostgreSQL cancelled because they waited in a circle. */
+  /** Deadlocks that PostgreSQL ended by cancelling a transaction. */
   deadlocks: number;
 }
 

@@ -102,6 +102,7 @@ const laterFiles: readonly string[] = [
   'whole/production.test.ts',
   'whole/soak.test.ts',
   'whole/tracing.test.ts',
+  'whole/upgrade.test.ts',
   'web/reference/generated_client.test.ts',
   'webhooks/engine/memory.test.ts',
 ];
@@ -128,6 +129,7 @@ const longFiles: readonly string[] = [
   'whole/nodes_soak.test.ts',
   'whole/soak.test.ts',
   'whole/tracing.test.ts',
+  'whole/upgrade.test.ts',
   'webhooks/lanes/failover.test.ts',
   'webhooks/lanes/dead_nodes.test.ts',
   'webhooks/lanes/nodes.test.ts',

@@ -12,6 +12,12 @@ import { dataFolder } from '../runner/data_folder.ts';
 /** A commit or tag. Databases of this version can be upgraded. */
 export const previousVersion = 'f581a43';
 
+/**
+ * Refusals that the previous version cannot avoid: a statement that it has prepared no longer fits a table with new columns, and fails
+ * once if it is part of a transaction (docs/upgrading.md). This version does not prepare such statements, so the next one has none.
+ */
+export const knownRefusal = /^(POST|PATCH|DELETE) \/subscriptions\S* at an old node: \{"status":500,/;
+
 /** Why the sources are not there; null if they are. */
 export function missingHistory(): string | null {
   const found = spawnSync('git', ['rev-parse', '--verify', '--quiet', `${previousVersion}^{commit}`]);

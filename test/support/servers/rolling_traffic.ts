@@ -85,7 +85,12 @@ export async function prepareTraffic(server: ReachableServer, fleet: Fleet, url:
     // The operator's application may withdraw grants of its own users only.
     await sql`update accounts set external_id = ${name} where id = ${account.id}`.execute(db);
     const client = await createTestClient(server, { scopes: appScopes });
-    const { accessToken, grantId } = await mintAccessToken(server, { account, client, scopes: appScopes, claims });
+    const { accessToken, grantId } = await mintAccessToken(server, {
+      account,
+      client,
+      scopes: appScopes,
+      claims,
+    });
     await mintAccessToken(server, { account, client: forAll, scopes: ['read:posts'] });
     const send = fleet.sender(accessToken);
     const subscriptionId = await subscribe(send, { url: `${url}/${name}`, ...fields });

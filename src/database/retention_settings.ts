@@ -15,7 +15,7 @@ export interface RetentionSettings {
   readonly mailsDays: number;
 }
 
-export const defaultRetention: RetentionSettings = Object.freeze({
+const defaultRetention: RetentionSettings = Object.freeze({
   deliveriesDays: 30,
   responsesDays: 30,
   rejectedDays: null,
