@@ -38,7 +38,10 @@ interface CollectionOptions {
 }
 
 const restPauseMs = 10_000;
-/** A thread rests when it was busy for at most this share of the pause. A server with ten events a second does not rest. */
+/**
+ * A thread rests when it needed at most this share of a processor. Its event loop would also count the time that it waits for a
+ * processor, so beside busy programs it would never rest. A server with ten events a second does not rest.
+ */
 const restingShare = 0.01;
 /** A collection is worth its pause when the heap has grown by this many bytes. */
 const worthwhileBytes = 16_777_216;
@@ -52,17 +55,24 @@ const worthwhileBytes = 16_777_216;
  */
 export function collectAtRest(beforeCollection = () => {}, pauseMs = restPauseMs): () => void {
   let bytes = 0;
-  let since = performance.eventLoopUtilization();
+  let [usedBefore, at] = [usedMs(), performance.now()];
   const timer = setInterval(() => {
-    const { utilization } = performance.eventLoopUtilization(since);
-    since = performance.eventLoopUtilization();
-    if (utilization > restingShare || heapBytes() < bytes + worthwhileBytes) return;
-    beforeCollection();
-    collectGarbage();
-    bytes = heapBytes();
+    const share = (usedMs() - usedBefore) / (performance.now() - at);
+    if (share <= restingShare && heapBytes() >= bytes + worthwhileBytes) {
+      beforeCollection();
+      collectGarbage();
+      bytes = heapBytes();
+    }
+    [usedBefore, at] = [usedMs(), performance.now()];
   }, pauseMs);
   timer.unref();
   return () => clearInterval(timer);
+}
+
+/** Milliseconds of a processor that the current thread has used. */
+function usedMs(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1_000;
 }
 
 /** Bytes of memory that the heap of the current thread occupies, used or not. */
