@@ -49,8 +49,14 @@ export async function startTestServer(
   await prepare(database.url);
   const port = await freePort();
   const config = loadConfig(
-    // The rate limit is off by default, because tests send many requests. Tests of the limit set it.
-    { PORT: String(port), LOG_LEVEL: 'silent', NUNCIO_RATE_LIMIT: '0', ...environment },
+    // The limits of requests are off by default, because tests send many at once on slow machines. Tests of a limit set it.
+    {
+      PORT: String(port),
+      LOG_LEVEL: 'silent',
+      NUNCIO_RATE_LIMIT: '0',
+      NUNCIO_CONCURRENT_REQUESTS: '0',
+      ...environment,
+    },
     mode,
   );
   const logger = pino({ level: config.logLevel });
