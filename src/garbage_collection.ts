@@ -39,18 +39,19 @@ interface CollectionOptions {
 
 const restPauseMs = 10_000;
 /**
- * A thread rests when it needed at most this share of a processor. Its event loop would also count the time that it waits for a
- * processor, so beside busy programs it would never rest. A server with ten events a second does not rest.
+ * A server rests when its process needed at most this share of a processor. The utilization of an event loop also counts the time in
+ * which a thread waits for a processor, so beside busy programs the server would never rest. A server with ten events a second does
+ * not rest.
  */
-const restingShare = 0.01;
+const restingShare = 0.02;
 /** A collection is worth its pause when the heap has grown by this many bytes. */
 const worthwhileBytes = 16_777_216;
 
 /**
- * When the current thread rests, collects once what its start or a load left in the heap.
+ * When the server rests, collects once what its start or a load left in the heap of the current thread.
  *
  * @param beforeCollection releases what is kept only to be fast
- * @param pauseMs milliseconds without work after which the thread rests
+ * @param pauseMs milliseconds without work after which the server rests
  * @returns stops it
  */
 export function collectAtRest(beforeCollection = () => {}, pauseMs = restPauseMs): () => void {
@@ -69,9 +70,9 @@ export function collectAtRest(beforeCollection = () => {}, pauseMs = restPauseMs
   return () => clearInterval(timer);
 }
 
-/** Milliseconds of a processor that the current thread has used. */
+/** Milliseconds of a processor that the process has used. */
 function usedMs(): number {
-  const { user, system } = process.threadCpuUsage();
+  const { user, system } = process.cpuUsage();
   return (user + system) / 1_000;
 }
 
