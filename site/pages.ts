@@ -177,6 +177,11 @@ export const groups: readonly SiteGroup[] = [
     title: 'Operator',
     pages: [
       page(
+        'production',
+        'From nothing to three nodes',
+        'A walk through installation, TLS, failover, backup, restore and upgrade, with every command.',
+      ),
+      page(
         'operations',
         'Run a server',
         'Nodes, proxies, connections, doctor, health, metrics, traces and logs.',
@@ -200,6 +205,11 @@ export const groups: readonly SiteGroup[] = [
         'backup',
         'Back up and restore',
         'Backups of the embedded and of an external database, and their restore.',
+      ),
+      page(
+        'sizing',
+        'Sizing',
+        'How much processor, memory, disk and how many connections an installation needs.',
       ),
       page('failover', 'Fail over', 'Failover to a standby, and what a restored backup does not repeat.'),
       page('upgrading', 'Upgrade', 'What an upgrade does, version by version.'),

@@ -18,9 +18,10 @@ import { commandsIn, isNuncio, nuncioWords, requestOf } from '../support/program
 import { given, typeErrors } from '../support/programs/typed_blocks.ts';
 import { type CodeBlock, codeBlocks, inlineCode } from '../support/values/code_blocks.ts';
 
-const documents = ['README.md', ...(await Array.fromAsync(glob('docs/**/*.md')))].filter(
-  (file) => !file.startsWith('docs/decisions/'),
-);
+const documents = [
+  'README.md',
+  ...(await Array.fromAsync(glob('docs/**/*.md', { exclude: ['docs/evaluation/**'] }))),
+].filter((file) => !file.startsWith('docs/decisions/'));
 const blocks = documents.flatMap(codeBlocks);
 
 /** Blocks that a test runs: the document, the language or the name of the block (all if empty), and the test. */
@@ -30,6 +31,7 @@ const ranBy: readonly (readonly [file: string, block: string, test: string])[] =
   ['docs/existing-app.md', '', 'test/examples/existing_app.test.ts'],
   ['docs/operations.md', 'nginx', 'test/interoperability/nginx.test.ts'],
   ['docs/outbox.md', '', 'test/examples/outbox.test.ts'],
+  ['docs/production.md', '', 'test/whole/production_page.test.ts'],
   ['docs/subscribers.md', '', 'test/verify/subscribers_page.test.ts'],
 ];
 
@@ -51,7 +53,7 @@ const otherPrograms: Readonly<Record<string, string>> = {
   'docker kubectl helm':
     'need a container runtime or a cluster: test/whole/deployment.test.ts checks their files',
   systemctl: 'needs systemd as the first process: test/whole/deployment.test.ts verifies the unit',
-  'pg_dump pg_restore psql': 'run in test/database/backup.test.ts, where PostgreSQL is installed',
+  'createdb pg_dump pg_restore psql': 'run in test/database/backup.test.ts, where PostgreSQL is installed',
   'oauth2-proxy': 'not installed here; tried by hand, as the page says',
 };
 const others = Object.keys(otherPrograms).flatMap((names) => names.split(' '));

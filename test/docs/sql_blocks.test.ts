@@ -15,7 +15,7 @@ after(async () => {
   await database.drop();
 });
 
-const documents = (await Array.fromAsync(glob('docs/**/*.md'))).filter(
+const documents = (await Array.fromAsync(glob('docs/**/*.md', { exclude: ['docs/evaluation/**'] }))).filter(
   (file) => !/existing-app|outbox|subscribers|decisions/.test(file),
 );
 const blocks = documents.flatMap(codeBlocks);
