@@ -4,6 +4,8 @@ import { Registry } from 'prom-client';
 import type { Database } from '../../src/database/database.ts';
 import { createIntakeMetrics } from '../../src/events/intake_metrics.ts';
 import { countFalseHints, countRequests } from '../../src/http/metrics.ts';
+import { limitConnections } from '../../src/http/overload/connection_limit.ts';
+import { createOverloadMetrics } from '../../src/http/overload/overload_metrics.ts';
 import { createMailMetrics } from '../../src/mail/mailer.ts';
 import { restartMetric } from '../../src/webhooks/engine/engine_handle.ts';
 import { createWorkerMetrics } from '../../src/webhooks/lanes/metrics.ts';
@@ -39,6 +41,9 @@ export function readMetrics(): Metric[] {
   const db = {} as Database;
   countRequests({ addHook: () => undefined } as never, registry, db);
   countFalseHints(registry);
+  createOverloadMetrics(registry, {} as never, {} as never);
+  const app = { server: { on: () => undefined } } as never;
+  limitConnections(app, { registry, connectionsMax: 0, trustProxy: [] });
   createMailMetrics(registry, db);
   createIntakeMetrics(registry, db);
   createWorkerMetrics(registry, db, () => {

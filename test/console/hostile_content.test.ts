@@ -103,7 +103,7 @@ test('no script of a user, an app or a subscriber runs on any page of the consol
   );
   const description = attacks.slice(0, 4).join(' ').slice(0, 250);
   const url = `${subscriber.url}/${attacks[0]}?a=${encodeURIComponent(attacks[1] as string)}`;
-  const { id } = await subscribe(user, { url, description, headers: { 'X-Static': attacks[0] as string } });
+  const { id } = await subscribe(user, { url, description, headers: { 'X-Static': `static ${attacks[0]}` } });
   await user.request('POST', `/apps/${appId}/subscriptions`, { json: { url, description, kinds: ['*'] } });
   await publish(publisher, account, [everything]);
   const { id: rejected } = await reject(server, account.id, { [attacks[0] as string]: everything, ref: 1 });
