@@ -273,7 +273,7 @@ test('it has no file that does not belong, and none names one that is not there'
     .split('\n')
     .map((name) => name.replace(/^package\//, ''));
   const known =
-    /^(LICENSE|README\.md|CHANGELOG\.md|SECURITY\.md|package\.json|(dist|migrations|docs|build\/console)\/.+)$/;
+    /^(LICENSE|README\.md|CHANGELOG\.md|SECURITY\.md|package\.json|(dist|migrations|docs|build\/console|deploy\/(grafana|prometheus|systemd|walk))\/.+)$/;
   assert.deepEqual(
     files.filter((name) => !known.test(name)),
     [],
