@@ -14,7 +14,7 @@ const page = await readFile(join(checkout, 'docs/production.md'), 'utf8');
 /** The code of a script below its header: comments, `set`, and the variables of every script. */
 function bodyOf(script: string): string {
   const lines = script.split('\n');
-  const first = lines.findIndex((line) => line === '');
+  const first = lines.indexOf('');
   return lines.slice(first + 1).join('\n');
 }
 
