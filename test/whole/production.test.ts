@@ -25,6 +25,12 @@ else testWalk(await openWalk({ after }));
 function testWalk(walk: Walk): void {
   const { step } = walk;
   let traffic: Traffic | undefined;
+  // `after` within a test runs at the end of that test, and the traffic continues through all of them.
+  const hooks: (() => Promise<void>)[] = [];
+  const whole = { after: (hook: () => Promise<void>) => void hooks.push(hook) };
+  after(async () => {
+    for (const hook of hooks) await hook();
+  });
 
   test('steps 1 to 5: the package, certificates, PostgreSQL with a standby, nginx', async () => {
     assert.match(await walk.install(), /usage: nuncio <command>/);
@@ -41,8 +47,8 @@ function testWalk(walk: Walk): void {
     const authority = await readFile(join(walk.folder, 'tls/ca.pem'), 'utf8');
     const before = getCACertificates('default');
     setDefaultCACertificates([...before, authority]);
-    after(() => setDefaultCACertificates(before));
-    traffic = await connectApp(walk);
+    traffic = await connectApp(walk, whole);
+    whole.after(async () => setDefaultCACertificates(before));
     await traffic.arrived();
   });
 
@@ -108,8 +114,13 @@ async function checkNodes({ step }: Walk): Promise<void> {
   assert.deepEqual(metrics.slice(3, 5), ['401', '404']);
 }
 
+/** What runs until the end of the file. */
+interface Scope {
+  after: (hook: () => Promise<void>) => void;
+}
+
 /** Creates a user and an app with the commands of an operator, signs the user in, subscribes, and begins to publish. */
-async function connectApp({ step, folder, origin }: Walk): Promise<Traffic> {
+async function connectApp({ step, folder, origin }: Walk, whole: Scope): Promise<Traffic> {
   const account = { email: 'ann@example.com', password: 'correct horse battery' };
   const created = ['user', 'create', '--email', account.email, '--password', '-', '--json'];
   const { id } = JSON.parse(await step('nuncio.sh', created, account.password));
@@ -125,7 +136,7 @@ async function connectApp({ step, folder, origin }: Walk): Promise<Traffic> {
       scopes: ['read:posts', 'read:webhooks', 'write:webhooks'],
     },
   );
-  const subscriber = await startSubscriber({ after });
+  const subscriber = await startSubscriber(whole);
   const subscribed = await fetch(`${origin}/subscriptions`, {
     method: 'POST',
     headers: { authorization: `Bearer ${accessToken}`, 'content-type': 'application/json' },
@@ -133,7 +144,7 @@ async function connectApp({ step, folder, origin }: Walk): Promise<Traffic> {
   });
   assert.equal(subscribed.status, 201, await subscribed.text());
   const publisher = JSON.parse(await readFile(join(folder, 'secrets/publisher.json'), 'utf8'));
-  return startTraffic({ after }, { origin, publisher, accountId: id, subscriber });
+  return startTraffic(whole, { origin, publisher, accountId: id, subscriber });
 }
 
 /** The doctor found nothing wrong but what a busy machine causes. */
