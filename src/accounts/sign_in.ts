@@ -50,7 +50,8 @@ export async function signIn(
   const retryAfterSeconds = await countGuessInTurn(db, counters.groups);
   if (retryAfterSeconds !== null) return { outcome: 'throttled', retryAfterSeconds };
   const found = address === '' ? undefined : await findAccountByEmail(db, address);
-  const isRight = await verifyPassword(password, found?.passwordHash ?? null);
+  const { near, wide } = networksOf(remote);
+  const isRight = await verifyPassword(password, found?.passwordHash ?? null, wide ?? near);
   if (!isRight || found === undefined) return { outcome: 'refused' };
   await forgiveGuess(db, counters.groups.flat(), [counters.resetSubject]);
   const { account, passwordHash, signInEpoch } = found;

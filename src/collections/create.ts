@@ -27,7 +27,9 @@ export interface NewResource {
 }
 
 /**
- * @returns the rows in order, and their events. A row is undefined if its author cannot read the parent or add to it.
+ * Waits for no deletion, because others share the statement.
+ * @returns the rows in order, and their events. A row is undefined if its author cannot read the parent or add to it, or if another
+ *   transaction deletes the parent or the author.
  */
 export async function createResources(
   tx: Transaction,
@@ -87,21 +89,28 @@ async function insertResources(
   const arrays = sql.join(columns.map(({ column, values }) => sql`${values}::${fragment(column)}[]`));
   const fields = names.slice(2);
   const createdAt = new Date();
+  // The foreign key locks these rows anyway, but would wait for a deletion.
+  const writer = sql`writer as materialized (
+      select id from accounts where id = any(${given.map(({ author }) => author)}::uuid[]) for key share skip locked
+    )`;
   if (type.parent === null) {
     const { rows } = await sql<OwnedRow>`
+      with ${writer}
       insert into ${tableOf(type)} (id, author, created_at, updated_at, ${fieldList(type.fields)})
       select c0, c1, ${createdAt}::timestamptz, ${createdAt}::timestamptz, ${fragment(fields.join(', '))}
       from unnest(${arrays}) as given (${fragment(names.join(', '))})
+      join writer on writer.id = given.c1
       returning ${columnList(type)}, author as _owner`.execute(tx);
     return rows;
   }
-  return insertChildren(tx, type, type.parent, { names, fields, arrays, createdAt, given });
+  return insertChildren(tx, type, type.parent, { names, fields, arrays, writer, createdAt, given });
 }
 
 interface Unnested {
   names: readonly string[];
   fields: readonly string[];
   arrays: ReturnType<typeof sql.join>;
+  writer: ReturnType<typeof sql.join>;
   createdAt: Date;
   given: readonly NewResource[];
 }
@@ -111,20 +120,22 @@ async function insertChildren(
   tx: Transaction,
   type: ResourceType,
   parent: ResourceType,
-  { names, fields, arrays, createdAt, given }: Unnested,
+  { names, fields, arrays, writer, createdAt, given }: Unnested,
 ): Promise<OwnedRow[]> {
   const parents = given.map(({ parentId }) => parentId);
   const mayAdd = type.createdBy === 'owner' ? sql`false` : readableByAll(parent, 'p');
   const { rows } = await sql<OwnedRow>`
-    with parent as materialized (
+    with ${writer},
+    parent as materialized (
       select p.id, p.author, ${mayAdd} as is_open from ${tableOf(parent)} p
-      where p.id = any(${parents}::uuid[]) for key share
+      where p.id = any(${parents}::uuid[]) for key share skip locked
     ),
     added as (
       insert into ${tableOf(type)} (id, parent_id, author, created_at, ${fieldList(type.fields)})
       select c0, parent.id, c1, ${createdAt}::timestamptz, ${fragment(fields.join(', '))}
       from unnest(${arrays}, ${parents}::uuid[]) as given (${fragment([...names, '_parent'].join(', '))})
       join parent on parent.id = given._parent
+      join writer on writer.id = given.c1
       where parent.author = given.c1 or parent.is_open
       returning ${columnList(type)}
     )

@@ -186,7 +186,7 @@ function createHandler(context: OperationsContext, type: ResourceType): Handler 
       const creation = { author, values, parentId: parentId ?? null, traceparent, keyed, show: showCreated };
       return create(owner, creation, bytes);
     });
-    return response ?? rejectChild(context.db, type, principal, parentId as string);
+    return response ?? rejectCreation(context.db, type, principal, parentId);
   };
 }
 
@@ -196,17 +196,26 @@ function bodyBytes({ headers, body }: ResourceRequest): number {
   return length === undefined ? JSON.stringify(body).length : Number(length);
 }
 
-/** @throws Problem 404 if the principal cannot read the parent, 403 if it may not add to it */
-async function rejectChild(
+/** @throws Problem 404 if the principal cannot read the parent, 403 if it may not add to it, 409 if it may */
+async function rejectCreation(
   db: Database,
-  type: ResourceType,
+  { name, parent, createdBy }: ResourceType,
   principal: Principal,
-  parentId: string,
+  parentId: string | undefined,
 ): Promise<never> {
-  const parent = type.parent as ResourceType;
-  if ((await findVisible(db, parent, principal, parentId)) === undefined) throw notFound(parent);
-  throw new Problem(403, `Only the owner of the ${parent.item} may add ${type.name} to it.`, {
-    code: 'not-owner',
+  if (parent !== null) {
+    const found = await findVisible(db, parent, principal, parentId as string);
+    if (found === undefined) throw notFound(parent);
+    if (createdBy === 'owner' && found._owner !== principal.accountId) {
+      throw new Problem(403, `Only the owner of the ${parent.item} may add ${name} to it.`, {
+        code: 'not-owner',
+      });
+    }
+  }
+  const what = parent === null ? 'The account' : `The account or the ${parent.item}`;
+  throw new Problem(409, `${what} is being deleted. Try again.`, {
+    code: 'busy',
+    headers: { 'retry-after': '1' },
   });
 }
 

@@ -21,7 +21,7 @@ export const passwordBytesMax = 1_024;
 /** @returns a PHC string: `$argon2id$v=19$m=19456,t=2,p=1$<salt>$<hash>` */
 export async function hashPassword(password: string): Promise<string> {
   const salt = randomBytes(saltBytes);
-  const hash = await derive(password, salt, memoryKib, passes, parallelism);
+  const hash = await derive('', password, salt, memoryKib, passes, parallelism);
   return `$argon2id$v=19$m=${memoryKib},t=${passes},p=${parallelism}$${toB64(salt)}$${toB64(hash)}`;
 }
 
@@ -30,14 +30,26 @@ const phc = /^\$argon2id\$v=19\$m=(\d+),t=(\d+),p=(\d+)\$([A-Za-z0-9+/]+)\$([A-Z
 /**
  * @param stored the PHC string; null for an account that does not exist or has no password. Null costs the same time, so
  *   that response times do not reveal which accounts exist.
+ * @param guesser who sent the password: guessers take turns
  */
-export async function verifyPassword(password: string, stored: string | null): Promise<boolean> {
+export async function verifyPassword(
+  password: string,
+  stored: string | null,
+  guesser = '',
+): Promise<boolean> {
   if (Buffer.byteLength(password) > passwordBytesMax) return false;
   const match = phc.exec(stored ?? (await placeholderHash()));
   if (!match) throw new Error('the stored password hash has an unknown format');
   const [, m, t, p, salt = '', hash = ''] = match;
   const expected = Buffer.from(hash, 'base64');
-  const actual = await derive(password, Buffer.from(salt, 'base64'), Number(m), Number(t), Number(p));
+  const actual = await derive(
+    guesser,
+    password,
+    Buffer.from(salt, 'base64'),
+    Number(m),
+    Number(t),
+    Number(p),
+  );
   return timingSafeEqual(actual, expected) && stored !== null;
 }
 
@@ -58,24 +70,37 @@ type Derive = (
 
 /**
  * Hashes at once. Each keeps a processor busy for tens of milliseconds and takes 19 MiB. Without a limit, a flood of passwords would
- * take the processors from the rest of the node. Shared by all callers, first come, first served; those that wait are requests in
- * progress, whose number is limited (http/overload).
+ * take the processors from the rest of the node. Guessers take turns, so that the passwords of one network do not hold up those of others;
+ * those that wait are requests in progress, whose number is limited (http/overload).
  */
 const hashesMax = Math.max(1, Math.floor(availableParallelism() / 2));
 let hashing = 0;
-const waiting: (() => void)[] = [];
+/** By guesser. A guesser moves to the end after its turn. */
+const waiting = new Map<string, (() => void)[]>();
 
-const derive: Derive = async (...parameters) => {
-  if (hashing >= hashesMax) await new Promise<void>((resolve) => waiting.push(resolve));
-  else hashing += 1;
+async function derive(guesser: string, ...parameters: Parameters<Derive>): Promise<Buffer> {
+  if (hashing >= hashesMax) {
+    await new Promise<void>((resolve) => {
+      waiting.set(guesser, [...(waiting.get(guesser) ?? []), resolve]);
+    });
+  } else hashing += 1;
   try {
     return await deriveNow(...parameters);
   } finally {
-    const next = waiting.shift();
+    const next = takeNext();
     if (next === undefined) hashing -= 1;
     else next();
   }
-};
+}
+
+function takeNext(): (() => void) | undefined {
+  for (const [guesser, [next, ...others]] of waiting) {
+    waiting.delete(guesser);
+    if (others.length > 0) waiting.set(guesser, others);
+    return next;
+  }
+  return undefined;
+}
 
 /** Node has Argon2 since version 24.7. */
 const deriveNow: Derive = crypto.argon2 === undefined ? deriveByLibrary : deriveByNode;

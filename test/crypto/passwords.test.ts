@@ -1,6 +1,7 @@
 /** Password hashes: Argon2 of Node.js and of the library, which Node.js before 24.7 uses, are exchangeable. */
 
 import assert from 'node:assert/strict';
+import { availableParallelism } from 'node:os';
 import { test } from 'node:test';
 import { hash, verify } from '@node-rs/argon2';
 import { hashPassword, verifyPassword } from '../../src/crypto/passwords.ts';
@@ -18,4 +19,16 @@ test('no password verifies for an unknown account, and no password of over 1,024
   assert.equal(await verifyPassword('correct horse', null), false);
   const long = 'x'.repeat(1_025);
   assert.equal(await verifyPassword(long, await hashPassword(long)), false);
+});
+
+test('a flood of passwords of one network does not hold up a password of another', async () => {
+  const finished: string[] = [];
+  const guess = async (guesser: string) => {
+    await verifyPassword('wrong horse', null, guesser);
+    finished.push(guesser);
+  };
+  const atOnceMax = availableParallelism();
+  await Promise.all([...Array.from({ length: 10 * atOnceMax }, () => guess('flood')), guess('other')]);
+  // Those of the flood that are in progress, and the next ones, may finish before.
+  assert.ok(finished.indexOf('other') <= 2 * atOnceMax, `${finished.indexOf('other')} passwords came first`);
 });

@@ -34,33 +34,36 @@ export async function addLogoutNotice(
     values (${newId()}, ${notice.clientId}, ${notice.accountId}, ${notice.sessionId})`.execute(db);
 }
 
-/** Maximum notices of one app in one claim, and maximum due notices that one claim examines. */
+/** Maximum notices of one app, and of one account, in one claim, and maximum due notices that one claim examines. */
 const perClientMax = 4;
+const perAccountMax = 4;
 const examinedMax = 500;
 
 /**
  * Claims due notices. No other node gets them for the duration of the claim.
- * @param busy ids of clients with attempts in flight. They are skipped, because a slow client must not delay the others
+ * @param busy clients with attempts in flight, and accounts that have their share of those. They are skipped, because slow clients
+ *   must not delay the others
  */
 export async function claimLogoutNotices(
   db: Database,
   max: number,
-  busy: readonly string[] = [],
+  busy: { clients: readonly string[]; accounts: readonly string[] } = { clients: [], accounts: [] },
 ): Promise<LogoutNotice[]> {
   const { rows } = await sql<LogoutNotice>`
     update logout_notices set attempts = attempts + 1, due_at = now() + ${attemptSecondsMax} * interval '1 second'
     where id in (
       select n.id
       from (
-        select id, row_number() over (partition by client_id order by due_at, id) as place
+        select id, row_number() over (partition by client_id order by due_at, id) as place,
+          row_number() over (partition by account_id order by due_at, id) as place_of_account
         from (
-          select id, client_id, due_at from logout_notices
+          select id, client_id, account_id, due_at from logout_notices
           where delivered_at is null and given_up_at is null and due_at <= now()
-            and client_id <> all(${busy}::text[])
+            and client_id <> all(${busy.clients}::text[]) and account_id <> all(${busy.accounts}::uuid[])
           order by due_at
           limit ${examinedMax}) due) placed
       join logout_notices n on n.id = placed.id
-      where placed.place <= ${perClientMax}
+      where placed.place <= ${perClientMax} and placed.place_of_account <= ${perAccountMax}
         and n.delivered_at is null and n.given_up_at is null and n.due_at <= now()
       order by n.due_at
       limit ${max}

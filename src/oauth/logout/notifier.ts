@@ -6,6 +6,7 @@
 import type { Provider } from 'oidc-provider';
 import type { Logger } from 'pino';
 import type { Database } from '../../database/database.ts';
+import { isFree } from '../../shared/share.ts';
 import { addLogoutNotice, claimLogoutNotices, type LogoutNotice, recordLogoutAttempt } from './notice.ts';
 
 /** Milliseconds between polls for due notices, and maximum attempts in flight. */
@@ -20,8 +21,8 @@ export class LogoutNotifier {
   readonly #logger: Logger;
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<void> | undefined;
-  /** Attempts in flight, each with its client id. */
-  readonly #inFlight = new Map<Promise<void>, string>();
+  /** Attempts in flight. Accounts have shares of them. */
+  readonly #inFlight = new Map<Promise<void>, LogoutNotice>();
   #isWoken = false;
   #isStopped = false;
 
@@ -63,17 +64,29 @@ export class LogoutNotifier {
       this.#isWoken = false;
       const places = inFlightMax - this.#inFlight.size;
       if (places === 0) return;
-      const busy = [...new Set(this.#inFlight.values())];
-      for (const notice of await claimLogoutNotices(this.#db, places, busy)) {
+      const notices = await claimLogoutNotices(this.#db, places, this.#busy());
+      // The notices of an account that has its share now may hide those of others.
+      this.#isWoken ||= notices.length > 0;
+      for (const notice of notices) {
         const attempt = this.#send(notice)
           .catch((error) => this.#warn(error))
           .finally(() => {
             this.#inFlight.delete(attempt);
             this.wake();
           });
-        this.#inFlight.set(attempt, notice.clientId);
+        this.#inFlight.set(attempt, notice);
       }
     }
+  }
+
+  #busy(): { clients: string[]; accounts: string[] } {
+    const notices = [...this.#inFlight.values()];
+    const byAccount = Map.groupBy(notices, ({ accountId }) => accountId);
+    const accounts = [...byAccount].filter(([, own]) => !isFree(inFlightMax, notices.length, own.length));
+    return {
+      clients: [...new Set(notices.map(({ clientId }) => clientId))],
+      accounts: accounts.map(([account]) => account),
+    };
   }
 
   #warn(error: unknown): void {

@@ -43,12 +43,13 @@ export async function storeWithConsent(
     // Before the grants, in the order of a transaction that ends the sessions of the account: so the two do not deadlock.
     if (!(await holdSession(tx, grant.sessionUid))) throw sessionEnded();
     const changes = await findChanges(tx, grant, sql`for update`);
-    for (const { id, details, isNarrower } of changes) {
-      await sql`
-        update grants set scopes = ${grantedScopes(details)}::text[], details = ${JSON.stringify(details)}::jsonb,
-          revision = revision + ${isNarrower ? 1 : 0}::int, updated_at = now()
-        where id = ${id}`.execute(tx);
-    }
+    // One statement, because a user may have very many grants of an app.
+    await sql`
+      update grants set scopes = array(select jsonb_array_elements_text(given.scopes)), details = given.details,
+        revision = revision + given.narrower, updated_at = now()
+      from jsonb_to_recordset(${JSON.stringify(changes.map(toRow))}::jsonb)
+        as given (id uuid, scopes jsonb, details jsonb, narrower int)
+      where grants.id = given.id`.execute(tx);
     await store(tx);
   });
 }
@@ -56,6 +57,10 @@ export async function storeWithConsent(
 interface Change extends OtherGrant {
   /** Whether a scope is removed. */
   isNarrower: boolean;
+}
+
+function toRow({ id, details, isNarrower }: Change): object {
+  return { id, scopes: grantedScopes(details), details, narrower: isNarrower ? 1 : 0 };
 }
 
 async function findChanges(

@@ -1,0 +1,46 @@
+/** A user of many apps that never respond signs out again and again: the notices of other users do not wait for those. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { addLogoutNotice } from '../../src/oauth/logout/notice.ts';
+import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
+import { siteEgress, startSite } from '../support/network/site.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
+
+const site = await startSite({ after });
+const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);
+
+async function createReceiver(path: string) {
+  const metadata = { backchannel_logout_uri: site.url(path), backchannel_logout_session_required: false };
+  return createTestClient(server, { metadata });
+}
+
+async function waiting(accountId: string): Promise<number> {
+  const { rows } = await sql<{ count: number }>`
+    select count(*)::int from logout_notices
+    where account_id = ${accountId} and attempts = 0 and delivered_at is null`.execute(server.db);
+  return rows[0]?.count ?? 0;
+}
+
+test('a user’s notices to many apps that hang leave places for the notices of others', async () => {
+  site.serve('/hangs', () => {});
+  site.serve('/responds', { status: 204, body: '' });
+  const hostile = await createTestAccount(server);
+  const other = await createTestAccount(server);
+  const apps = await Promise.all(Array.from({ length: 30 }, () => createReceiver('/hangs')));
+  const app = await createReceiver('/responds');
+  for (let count = 0; count < 20; count += 1) {
+    for (const { id } of apps) {
+      await addLogoutNotice(server.db, { clientId: id, accountId: hostile.id, sessionId: null });
+    }
+  }
+  await addLogoutNotice(server.db, { clientId: app.id, accountId: other.id, sessionId: null });
+  // All hostile notices are older than the other one. The server looks for due notices by itself.
+  await until(
+    async () => ({ others: await waiting(other.id), hostile: await waiting(hostile.id) }),
+    ({ others, hostile }) => others === 0 || hostile < 500,
+  );
+  assert.equal(await waiting(other.id), 0);
+});
