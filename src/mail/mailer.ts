@@ -34,9 +34,9 @@ import { type MailBrand, renderMail } from './render.ts';
 import { MailError, type Transport } from './transport.ts';
 
 /** Maximum due mails that are read at once. */
-const dueMax = 500;
+const dueMax = 1_000;
 /** Milliseconds after which due mails are read again, also while some are in flight. */
-const rereadMs = 2_000;
+const rereadMs = 5_000;
 /** Mails of one kind that an address gets in an hour, and how long others wait, in seconds. */
 const perAddressMax = 10;
 const limitedSeconds = 600;

@@ -72,7 +72,7 @@ export async function readDueMails(
   { addressSql, lastKinds, max }: DueQuery,
 ): Promise<DueMail[]> {
   const { rows } = await sql<DueMail>`
-    with due as (
+    with due as materialized (
       select id, due_at, last_error is not null as is_retry, kind = any(${textArray(lastKinds)}::text[]) as is_last,
         account_id, coalesce(address, ${addressSql(sql.ref('mails.account_id'))}) as address
       from mails
@@ -80,8 +80,8 @@ export async function readDueMails(
     ), by_recipient as (
       select *, row_number() over (partition by recipient order by is_last, is_retry, due_at, id) as of_recipient
       from due, lateral (
-        select lower(coalesce(address, account_id::text)) as recipient,
-          lower(coalesce(split_part(address, '@', -1), '')) as domain) as names
+        select lower(coalesce(address, account_id::text)) collate "C" as recipient,
+          lower(coalesce(split_part(address, '@', -1), '')) collate "C" as domain) as names
     ), by_domain as (
       select *, row_number() over (
         partition by domain order by is_last, of_recipient, is_retry, due_at, id) as of_domain
