@@ -114,18 +114,27 @@ function terminated(data: string): ListenError {
 /** Parses server-sent events. Comments are left out. @param onBytes called for every part that arrives */
 async function* messagesOf(response: Response, onBytes: () => void): AsyncGenerator<Message> {
   const reader = response.body?.pipeThrough(new TextDecoderStream());
-  let text = '';
+  let parts: string[] = [];
+  let length = 0;
+  let last = '';
   for await (const part of reader ?? []) {
     onBytes();
-    // What was searched before is not searched again: an event may come in many small parts.
-    const searched = Math.max(0, text.length - 1);
-    text += part;
-    if (text.length > messageMax) throw new Error('an event is too large');
-    for (let end = text.indexOf('\n\n', searched); end >= 0; end = text.indexOf('\n\n')) {
+    parts.push(part);
+    length += part.length;
+    if (length > messageMax) throw new Error('an event is too large');
+    // Joined only at an end, because an event may come in many small parts.
+    const hasEnd = (last + part).includes('\n\n');
+    last = part.at(-1) ?? last;
+    if (!hasEnd) continue;
+    let text = parts.join('');
+    for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
       const message = toMessage(text.slice(0, end));
       text = text.slice(end + 2);
       if (message.data !== '') yield message;
     }
+    parts = [text];
+    length = text.length;
+    last = text.at(-1) ?? '';
   }
 }
 
