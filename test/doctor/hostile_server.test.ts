@@ -25,7 +25,7 @@ async function startServer(t: TestContext, listener: RequestListener) {
 }
 
 /** What an operator sees. */
-async function examine(url: string): Promise<{ code: number | undefined; output: string }> {
+async function examine(url: string): Promise<{ code: unknown; output: string }> {
   const lines: string[] = [];
   const print = (line: string) => lines.push(line);
   const config = loadConfig({}, 'dev');
@@ -33,7 +33,7 @@ async function examine(url: string): Promise<{ code: number | undefined; output:
     { values: { all: true }, positionals: [url] },
     { config, print, printError: print },
   );
-  return { code: code ?? undefined, output: lines.join('\n') };
+  return { code, output: lines.join('\n') };
 }
 
 /** A server inside the operator's network, which nothing should reach. */
@@ -88,7 +88,11 @@ test('attack: documents that name addresses inside send no request there, and no
   const evil = `\u001b[2J\u009b31m\u202e${'long '.repeat(10_000)}`;
   const { url, requests } = await startServer(t, (request, response) => {
     if (request.url?.startsWith('/.well-known/')) {
-      const endpoints = { authorization_endpoint: internal.url, token_endpoint: evil, jwks_uri: internal.url };
+      const endpoints = {
+        authorization_endpoint: internal.url,
+        token_endpoint: evil,
+        jwks_uri: internal.url,
+      };
       return response.end(JSON.stringify({ issuer: evil, ...endpoints }));
     }
     response.writeHead(401, {
