@@ -126,7 +126,7 @@ test('attack: one user, with many addresses, takes a part of an app only', async
   assert.ok(found.length < 120, String(found.length));
 });
 
-test('attack: over HTTP, a flood with the public id of an app hides neither its refused code nor its token', async () => {
+test('attack: over HTTP, a flood with the id of an app hides neither its tokens nor refusals', async () => {
   const account = await createTestAccount(server);
   const client = await createTestClient(server);
   const url = authorizationUrl(server, client, { redirect_uri: 'https://evil.example/' });
