@@ -45,6 +45,8 @@ const unreachableSeconds = 60;
 /** How long a domain whose mails were interrupted is not proven, in milliseconds, and the maximum number of such domains. */
 const interruptedMs = 600_000;
 const interruptedMax = 10_000;
+/** How long a stopping node waits for mails in flight, in milliseconds. */
+const stopMsMax = 5_000;
 
 export interface ComposedMail {
   content: MailContent;
@@ -92,6 +94,7 @@ export class Mailer {
   #timer: NodeJS.Timeout | undefined;
   #pass: Promise<void> | undefined;
   #isStopped = false;
+  readonly #ending = new AbortController();
 
   constructor(options: MailerOptions) {
     this.#options = options;
@@ -115,11 +118,13 @@ export class Mailer {
     this.#timer.unref();
   }
 
-  /** Waits for the mails in flight. */
+  /** Waits for the mails in flight, for a limited time. Those that hang are sent again by another node, later. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     clearInterval(this.#timer);
+    const timer = setTimeout(() => this.#ending.abort(), stopMsMax);
     await this.#pass;
+    clearTimeout(timer);
   }
 
   /** Sends all due mails, unless another node does. */
@@ -232,7 +237,7 @@ export class Mailer {
 
   /** Whether the SMTP server has accepted another mail since then, or responds now. */
   async #stillResponds(since: number): Promise<boolean> {
-    if (this.#acceptedAt > since) return true;
+    if (this.#acceptedAt > since || this.#isStopped) return true;
     this.#check ??= this.#options.transport
       .check()
       .then(
@@ -280,13 +285,14 @@ export class Mailer {
       mail.content === null ? await compose(mail) : { content: mail.content, unsubscribing: null };
     if (composed === null) return this.#drop(mail, 'what it would say is no longer so');
     const { content, unsubscribing } = composed;
-    await transport.send({
+    const outgoing = {
       ...renderMail(content, { brand, baseUrl, unsubscribing }),
       messageId: `<${mail.id}@${from.slice(from.lastIndexOf('@') + 1)}>`,
       from: { name: oneLine(brand.name), address: from },
       to: address,
       unsubscribeUrl: unsubscribing === null ? null : baseUrl + unsubscribing.path,
-    });
+    };
+    await transport.send(outgoing, this.#ending.signal);
     return address;
   }
 

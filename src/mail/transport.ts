@@ -18,8 +18,11 @@ export interface OutgoingMail {
 }
 
 export interface Transport {
-  /** @throws MailError */
-  send(mail: OutgoingMail): Promise<void>;
+  /**
+   * @param signal ends the attempt
+   * @throws MailError
+   */
+  send(mail: OutgoingMail, signal: AbortSignal): Promise<void>;
   /**
    * Connects and signs in, without a mail.
    * @throws MailError `unreachable`
@@ -78,11 +81,12 @@ export function createSmtpTransport(smtpUrl: string, silenceMs = silenceTimeoutM
       disableUrlAccess: true,
     });
   return {
-    async send(mail) {
+    async send(mail, signal) {
       if (!isMailAddress(mail.to)) throw new MailError('refused', 'not an address that mail can be sent to');
       transporter ??= open();
       try {
-        await transporter.sendMail({ ...message(mail), signal: AbortSignal.timeout(attemptTimeoutMs) });
+        const ending = AbortSignal.any([signal, AbortSignal.timeout(attemptTimeoutMs)]);
+        await transporter.sendMail({ ...message(mail), signal: ending });
       } catch (error) {
         throw toMailError(error as SmtpError, [user, pass]);
       }

@@ -222,6 +222,26 @@ test('a timeout delays its own mail only, which is sent when its recipient respo
   assert.equal((await inbox.waitFor('hangs@slow.example')).length, 1);
 });
 
+test('a node that stops does not wait for a mail that hangs, which is sent again', async () => {
+  const id = await queue('hangs@slow.example');
+  const release = holdBack((recipient) => recipient === 'hangs@slow.example');
+  const mailer = createMailer({ pauseMs: 10 });
+  mailer.start();
+  await until(
+    async () => heldAt('slow.example').length,
+    (count) => count === 1,
+  );
+  await mailer.stop();
+  const { rows } = await sql<{ last_error: string }>`select last_error from mails where id = ${id}`.execute(
+    db,
+  );
+  assert.match(rows[0]?.last_error ?? '', /^EABORT/);
+  release();
+  await sql`update mails set due_at = now() where id = ${id}`.execute(db);
+  await createMailer().pass();
+  assert.equal((await inbox.waitFor('hangs@slow.example')).length, 1);
+});
+
 test('a connection that ends for one recipient does not stop the mails of others', async (t) => {
   const server = await startSmtpServer(t);
   server.refuse = (recipient) => (recipient === 'ends@slow.example' ? '421 closing' : undefined);
