@@ -18,6 +18,7 @@ import { closeUnreadBodies } from './body_limit.ts';
 import { handleClientError, handleError, handleNotFound, type ProblemPage, rejectConnect } from './errors.ts';
 import { requireHostHeader } from './host_header.ts';
 import { parseJson } from './json.ts';
+import { loggedPath } from './logged_path.ts';
 import { refuseEncodedPaths } from './path_spelling.ts';
 import { limitUnreadResponses } from './unread_responses.ts';
 
@@ -122,8 +123,7 @@ export function createApplication(
     request.log[isQuiet ? 'debug' : 'info'](
       {
         method: request.method,
-        // Log no query: it may contain authorization codes, or tokens that a client put there by mistake.
-        path: request.url.split('?', 1)[0],
+        path: loggedPath(request.url),
         route: request.routeOptions.url,
         status: reply.statusCode,
         duration_ms: Math.round(reply.elapsedTime * 10) / 10,
