@@ -1,6 +1,6 @@
 /** Where mails go: to the operator's SMTP server, or into memory in development. */
 
-import { createTransport, type Transporter } from 'nodemailer';
+import type { Transporter } from 'nodemailer';
 import { isLoopbackHost } from '../config/config.ts';
 import { isMailAddress } from '../config/mail.ts';
 import { placesMax } from './places.ts';
@@ -60,9 +60,11 @@ export function createSmtpTransport(smtpUrl: string, silenceMs = silenceTimeoutM
   const host = decodeURIComponent(url.hostname).replaceAll(/[[\]]/g, '');
   const user = decodeURIComponent(url.username);
   const pass = decodeURIComponent(url.password);
-  let transporter: Transporter | undefined;
-  const open = () =>
-    createTransport({
+  let transporter: Promise<Transporter> | undefined;
+  // Loaded for the first mail, because many servers send none: it takes 0.1 s of a start.
+  const open = async () => {
+    const { createTransport } = await import('nodemailer');
+    return createTransport({
       pool: true,
       maxConnections: placesMax,
       maxRequeues: 0,
@@ -80,13 +82,14 @@ export function createSmtpTransport(smtpUrl: string, silenceMs = silenceTimeoutM
       disableFileAccess: true,
       disableUrlAccess: true,
     });
+  };
   return {
     async send(mail, signal) {
       if (!isMailAddress(mail.to)) throw new MailError('refused', 'not an address that mail can be sent to');
       transporter ??= open();
       try {
         const ending = AbortSignal.any([signal, AbortSignal.timeout(attemptTimeoutMs)]);
-        await transporter.sendMail({ ...message(mail), signal: ending });
+        await (await transporter).sendMail({ ...message(mail), signal: ending });
       } catch (error) {
         throw toMailError(error as SmtpError, [user, pass]);
       }
@@ -94,13 +97,13 @@ export function createSmtpTransport(smtpUrl: string, silenceMs = silenceTimeoutM
     async check() {
       transporter ??= open();
       try {
-        await transporter.verify();
+        await (await transporter).verify();
       } catch (error) {
         throw new MailError('unreachable', describe(error as SmtpError, [user, pass]));
       }
     },
     rest() {
-      transporter?.close();
+      transporter?.then((opened) => opened.close());
       transporter = undefined;
     },
   };
