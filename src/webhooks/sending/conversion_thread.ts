@@ -1,0 +1,122 @@
+/**
+ * A thread that converts bodies, one at a time. It is started by the first conversion, and again after it had to be stopped: a
+ * conversion has limited time and memory.
+ *
+ *   idle → (starting) → converting → converted | failed (thrown, wrong) | stopped (too slow, or the thread ended)
+ */
+
+import { Worker } from 'node:worker_threads';
+import type { ConversionRequest, ConversionResponse } from '../../events/conversion.ts';
+import type { ConversionSource } from '../../events/conversion_source.ts';
+
+/** Milliseconds for the start of the thread, and for which conversions fail at once after it could not start. */
+const startMsMax = 60_000;
+const startPauseMs = 10_000;
+const timerSteps = 4;
+/** Maximum size of V8's heap in the thread, in MiB. */
+const heapMebibytesMax = 128;
+
+/** `ms`: how long the thread took. `wasStopped`: the conversion stopped the thread. */
+export type ConversionResult =
+  | { body: Buffer; ms: number }
+  | { error: string; ms: number; wasStopped: boolean };
+
+interface Current {
+  request: ConversionRequest;
+  startedAt: number;
+  resolve: (result: ConversionResult) => void;
+}
+
+export class ConversionThread {
+  readonly #source: ConversionSource;
+  readonly #msMax: number;
+  #thread: Worker | undefined;
+  #isReady = false;
+  #current: Current | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #startsAgainAt = Number.NEGATIVE_INFINITY;
+
+  /** @param msMax milliseconds for one conversion */
+  constructor(source: ConversionSource, msMax: number) {
+    this.#source = source;
+    this.#msMax = msMax;
+  }
+
+  /** Call it only when the previous conversion has ended. */
+  async convert(request: ConversionRequest): Promise<ConversionResult> {
+    if (performance.now() < this.#startsAgainAt)
+      return { error: 'the thread of the conversions did not start', ms: 0, wasStopped: false };
+    const { promise, resolve } = Promise.withResolvers<ConversionResult>();
+    this.#current = { request, startedAt: 0, resolve };
+    this.#thread ??= this.#open();
+    if (this.#isReady) this.#post(this.#current);
+    return promise;
+  }
+
+  /** Ends the thread and the conversion in it. */
+  async end(error: string): Promise<void> {
+    const [thread, current, wasReady] = [this.#thread, this.#current, this.#isReady];
+    clearInterval(this.#timer);
+    this.#thread = undefined;
+    this.#current = undefined;
+    this.#isReady = false;
+    if (thread !== undefined && !wasReady) this.#startsAgainAt = performance.now() + startPauseMs;
+    // A thread that did not start was stopped by no conversion.
+    current?.resolve({ error, ms: wasReady ? this.#msMax : 0, wasStopped: wasReady });
+    await thread?.terminate();
+  }
+
+  #post(current: Current): void {
+    this.#setTimer(this.#msMax, `it took longer than ${this.#msMax} ms`);
+    current.startedAt = performance.now();
+    this.#thread?.postMessage(current.request);
+  }
+
+  /** Counts steps, so that a process that was paused does not take the pause for the thread's time. */
+  #setTimer(ms: number, message: string): void {
+    clearInterval(this.#timer);
+    let steps = 0;
+    this.#timer = setInterval(() => {
+      steps += 1;
+      if (steps === timerSteps) void this.end(message);
+    }, ms / timerSteps);
+  }
+
+  #open(): Worker {
+    const { thread: entry, file } = this.#source;
+    const thread = new Worker(new URL(entry), {
+      workerData: { file },
+      name: 'conversions',
+      resourceLimits: { maxOldGenerationSizeMb: heapMebibytesMax },
+    });
+    // The process may end while a thread waits for work.
+    thread.unref();
+    this.#setTimer(startMsMax, 'its thread did not start');
+    thread.on('message', (message: 'ready' | ConversionResponse) => {
+      if (thread === this.#thread) this.#receive(message);
+    });
+    const onDeath = (error: unknown) => {
+      if (thread === this.#thread) void this.end((error as Error)?.message ?? 'its thread ended');
+    };
+    thread.on('error', onDeath).on('exit', onDeath);
+    return thread;
+  }
+
+  #receive(message: 'ready' | ConversionResponse): void {
+    clearInterval(this.#timer);
+    const current = this.#current;
+    if (message === 'ready') {
+      this.#isReady = true;
+      if (current !== undefined) this.#post(current);
+      return;
+    }
+    this.#current = undefined;
+    if (current === undefined) return;
+    const ms = performance.now() - current.startedAt;
+    current.resolve(
+      'body' in message
+        ? { body: Buffer.from(message.body), ms }
+        : { error: message.error, ms, wasStopped: false },
+    );
+  }
+}
