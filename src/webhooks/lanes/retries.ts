@@ -23,6 +23,9 @@ import type { Recorder } from './recorder.ts';
 const lanesMax = 500;
 const readMax = 2_000;
 const laneMax = 512;
+/** Lanes that a tick looks at, and milliseconds until the next look at a lane that may not be read for now. */
+const looksMax = 1_024;
+const refusedMs = 250;
 /** Milliseconds until the lane's next read: after a full read, and after any other. */
 const nextReadMs = { full: 50, partial: 250 };
 
@@ -169,25 +172,26 @@ export class Retries {
     recorder.add(lane, outcome);
   }
 
-  /** The lanes to read for. Tenants take turns, and so do the lanes of a tenant. */
+  /** The lanes to read for. Tenants take turns, and so do the lanes of a tenant. The cost does not depend on the number of lanes. */
   #dueLanes(now: number): Lane[] {
-    const { lanes: held } = this.#options;
-    const due: Lane[] = [];
-    for (const lane of held.retrying) {
-      if (!Number.isFinite(lane.retryAt)) {
-        held.retrying.delete(lane);
-        continue;
-      }
-      if (!lane.isOpen || lane.retryAt > now || lane.pausedUntil > now) continue;
-      if (lane.dueCount < laneMax / 2 && held.hasSpace(lane)) due.push(lane);
-    }
-    const chosen = takeTurns(due, lanesMax);
-    for (const lane of chosen) {
-      // To the end of the queue.
-      held.retrying.delete(lane);
-      held.retrying.add(lane);
+    const { retrying, due } = this.#options.lanes;
+    retrying.wake(now, (lane) => due.add(lane));
+    const chosen: Lane[] = [];
+    for (let looks = 0; looks < looksMax && chosen.length < lanesMax; looks += 1) {
+      const lane = due.take(always);
+      if (lane === undefined) break;
+      if (!Number.isFinite(lane.retryAt)) continue;
+      const dueAt = Math.max(lane.retryAt, lane.pausedUntil);
+      if (dueAt > now) retrying.add(lane, dueAt);
+      else if (this.#mayRead(lane)) chosen.push(lane);
+      // An attempt that ends lets it have a turn earlier (`reschedule`).
+      else retrying.add(lane, now + refusedMs);
     }
     return chosen;
+  }
+
+  #mayRead(lane: Lane): boolean {
+    return lane.isOpen && lane.dueCount < laneMax / 2 && this.#options.lanes.hasSpace(lane);
   }
 
   #take(
@@ -224,13 +228,4 @@ export class Retries {
   }
 }
 
-/** Takes lanes of each tenant in turn. */
-function takeTurns(lanes: Lane[], max: number): Lane[] {
-  if (lanes.length <= max) return lanes;
-  const chosen: Lane[] = [];
-  const tenants = [...Map.groupBy(lanes, ({ tenant }) => tenant).values()];
-  for (let turn = 0; chosen.length < max; turn += 1) {
-    for (const { [turn]: lane } of tenants) if (lane !== undefined && chosen.length < max) chosen.push(lane);
-  }
-  return chosen;
-}
+const always = (): boolean => true;
