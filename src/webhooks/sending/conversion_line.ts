@@ -16,7 +16,7 @@ export interface ConversionLineOptions {
   source: ConversionSource;
   /** Milliseconds for one conversion. */
   msMax: number;
-  /** Whether the account's conversions get every second turn only, all such accounts together. */
+  /** Whether the account is one of those that get at most half of the time while others wait, all together. */
   isSuspect: (account: string) => boolean;
   /** Called when its turn has come. @returns whether it is converted here */
   mayConvert: (conversion: Conversion) => boolean;
@@ -31,7 +31,8 @@ export class ConversionLine {
   readonly #thread: ConversionThread;
   readonly #others: Turns = new Map();
   readonly #suspects: Turns = new Map();
-  #wasSuspect = false;
+  /** How many milliseconds more than the others the suspects have had while both waited. */
+  #suspectLeadMs = 0;
   #isRunning = false;
 
   constructor(options: ConversionLineOptions) {
@@ -41,10 +42,7 @@ export class ConversionLine {
 
   add(conversion: Conversion): void {
     const account = accountOf(conversion);
-    const turns = this.#options.isSuspect(account) ? this.#suspects : this.#others;
-    const waiting = turns.get(account);
-    if (waiting === undefined) turns.set(account, [conversion]);
-    else waiting.push(conversion);
+    append(this.#options.isSuspect(account) ? this.#suspects : this.#others, account, [conversion]);
     if (!this.#isRunning) void this.#run();
   }
 
@@ -61,24 +59,36 @@ export class ConversionLine {
       const { kind, body } = next.event;
       // The text is a copy, so it is made only now.
       const request = { kind, from: next.from, to: next.to, body: body.toString() };
-      onResult(next, await this.#thread.convert(request));
+      const result = await this.#thread.convert(request);
+      onResult(next, result);
+      // Also if this conversion made its account a suspect.
+      this.#suspectLeadMs += this.#options.isSuspect(accountOf(next)) ? result.ms : -result.ms;
     }
     this.#isRunning = false;
   }
 
   #take(): Conversion | undefined {
-    const [first, second] = this.#wasSuspect
-      ? [this.#others, this.#suspects]
-      : [this.#suspects, this.#others];
-    const turns = first.size > 0 ? first : second;
-    this.#wasSuspect = turns === this.#suspects;
-    return takeTurn(turns);
+    for (const [account, waiting] of this.#others) {
+      if (!this.#options.isSuspect(account)) break;
+      // It has become one while these waited.
+      this.#others.delete(account);
+      append(this.#suspects, account, waiting);
+    }
+    if (this.#others.size === 0 || this.#suspects.size === 0) this.#suspectLeadMs = 0;
+    const isTurnOfSuspects = this.#others.size === 0 || (this.#suspects.size > 0 && this.#suspectLeadMs < 0);
+    return takeTurn(isTurnOfSuspects ? this.#suspects : this.#others);
   }
 }
 
 /** Events without an account share their turns. */
 export function accountOf({ event }: Conversion): string {
   return event.accountId ?? '';
+}
+
+function append(turns: Turns, account: string, conversions: Conversion[]): void {
+  const waiting = turns.get(account);
+  if (waiting === undefined) turns.set(account, conversions);
+  else waiting.push(...conversions);
 }
 
 /** The account goes to the end of the turns. */

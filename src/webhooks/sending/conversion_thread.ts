@@ -16,7 +16,7 @@ const timerSteps = 4;
 /** Maximum size of V8's heap in the thread, in MiB. */
 const heapMebibytesMax = 128;
 
-/** `ms`: how long the thread took. `wasStopped`: the conversion stopped the thread. */
+/** `ms`: how long the thread took, with its next start if it was stopped. `wasStopped`: the conversion stopped the thread. */
 export type ConversionResult =
   | { body: Buffer; ms: number }
   | { error: string; ms: number; wasStopped: boolean };
@@ -34,6 +34,9 @@ export class ConversionThread {
   #isReady = false;
   #current: Current | undefined;
   #timer: NodeJS.Timeout | undefined;
+  #startedAt = 0;
+  /** How long the last start took. */
+  #startMs = 0;
   #startsAgainAt = Number.NEGATIVE_INFINITY;
 
   /** @param msMax milliseconds for one conversion */
@@ -62,7 +65,7 @@ export class ConversionThread {
     this.#isReady = false;
     if (thread !== undefined && !wasReady) this.#startsAgainAt = performance.now() + startPauseMs;
     // A thread that did not start was stopped by no conversion.
-    current?.resolve({ error, ms: wasReady ? this.#msMax : 0, wasStopped: wasReady });
+    current?.resolve({ error, ms: wasReady ? this.#msMax + this.#startMs : 0, wasStopped: wasReady });
     await thread?.terminate();
   }
 
@@ -84,6 +87,7 @@ export class ConversionThread {
 
   #open(): Worker {
     const { thread: entry, file } = this.#source;
+    this.#startedAt = performance.now();
     const thread = new Worker(new URL(entry), {
       workerData: { file },
       name: 'conversions',
@@ -107,6 +111,7 @@ export class ConversionThread {
     const current = this.#current;
     if (message === 'ready') {
       this.#isReady = true;
+      this.#startMs = performance.now() - this.#startedAt;
       if (current !== undefined) this.#post(current);
       return;
     }

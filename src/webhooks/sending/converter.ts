@@ -5,7 +5,7 @@
  *   proven   the account's last conversion of the kind and version was fast: in the quick line, whose conversions take 100 ms at most
  *   stranger any other account: in the careful line, with a second for each conversion
  *   suspect  a conversion of the account took more than 100 ms or stopped a thread in the last hour: in the careful line, all suspects
- *            together in every second turn
+ *            together for half of the time
  *
  * A proven account that stops the quick line becomes a suspect, and its conversion is tried again in the careful line. After three
  * stops there, the account's conversions of the kind and version fail at once: for a minute, then for two …
