@@ -78,8 +78,8 @@ export class Retries {
     const lanes = this.#dueLanes(now);
     if (lanes.length === 0) return;
     this.#isReading = true;
-    const isCrowded = lanes.some(({ tenant }) => held.isCrowded(tenant));
-    const limit = isCrowded ? 1 : Math.max(1, Math.min(laneMax, Math.floor(readMax / lanes.length)));
+    const share = Math.max(1, Math.min(laneMax, Math.floor(readMax / lanes.length)));
+    const limits = new Map(lanes.map(({ id, tenant }) => [id, held.isCrowded(tenant) ? 1 : share]));
     for (const lane of lanes) {
       lane.retryAt = Number.POSITIVE_INFINITY;
       lane.beginReadingRetries();
@@ -88,7 +88,11 @@ export class Retries {
     background.run(async () => {
       try {
         const ids = lanes.map(({ id }) => id);
-        const found = await readDueRetries(db, kinds, ids, limit);
+        const found = await readDueRetries(
+          db,
+          kinds,
+          [...limits].map(([id, limit]) => ({ id, limit })),
+        );
         const byId = new Map(lanes.map((lane) => [lane.id, lane]));
         const admission = held.admission();
         const events = await loadEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
@@ -97,7 +101,7 @@ export class Retries {
         const rules = { sealer, cursors, webhookId, appSubscriptions: kinds.appSubscriptions };
         const states = await loadLanes(db, node, ids, rules, onError);
         const later = new Map(states.map((state) => [state.subscription.lane, state.retryMs]));
-        this.#take(lanes, generations, found, events, later, limit);
+        this.#take(lanes, generations, found, events, later, limits);
       } catch (error) {
         for (const lane of lanes) {
           lane.retryAt = now + 500;
@@ -200,7 +204,7 @@ export class Retries {
     found: DueDelivery[],
     events: Map<DueDelivery, EventContent>,
     later: Map<number, number | null>,
-    limit: number,
+    limits: ReadonlyMap<number, number>,
   ): void {
     const { lanes: held, onReload } = this.#options;
     const now = performance.now();
@@ -221,7 +225,7 @@ export class Retries {
     for (const lane of lanes) {
       const next = later.get(lane.id);
       // Retries in memory are still due in the database, so the lane waits a moment before its next read.
-      const least = counts.get(lane.id) === limit ? nextReadMs.full : nextReadMs.partial;
+      const least = counts.get(lane.id) === limits.get(lane.id) ? nextReadMs.full : nextReadMs.partial;
       if (typeof next === 'number') lane.retryAt = Math.min(lane.retryAt, now + Math.max(next, least));
       held.reschedule(lane);
     }

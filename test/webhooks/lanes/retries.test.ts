@@ -4,8 +4,9 @@ import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { sql } from 'kysely';
+import { type KyselyPlugin, sql } from 'kysely';
 import { createSealer } from '../../../src/crypto/sealing.ts';
+import { bigintArray } from '../../../src/database/arrays.ts';
 import { createCatalogue } from '../../../src/events/catalogue.ts';
 import { EventCache } from '../../../src/webhooks/fan_out/event_cache.ts';
 import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
@@ -48,14 +49,15 @@ test('a retry is sent although the database stored the failure only after it was
   );
 });
 
-async function openRetries(t: TestContext) {
+/** @param plugins of the database */
+async function openRetries(t: TestContext, ...plugins: KyselyPlugin[]) {
   const { db } = await openTestDatabase(t, 2);
   const [lanes, cache] = [new LeasedLanes(), new EventCache()];
   const onError = (error: Error) => assert.fail(error);
   const background = new BackgroundTasks(onError);
   const node = '1';
   const retries = new Retries({
-    db,
+    db: plugins.reduce((each, plugin) => each.withPlugin(plugin), db),
     node,
     cache,
     lanes,
@@ -147,4 +149,22 @@ test('a tick looks at no lane whose retry is not due yet', async (t) => {
   assert.ok(lanes.get(7)?.isReadingRetries);
   await background.settled();
   assert.ok(looks < 10, `${looks} looks`);
+});
+
+test('a tenant whose memory is full does not shorten the reads of others', async (t) => {
+  const statements: string[] = [];
+  const { retries, background, addLane } = await openRetries(t, {
+    transformQuery: ({ node }) => {
+      statements.push(JSON.stringify(node));
+      return node;
+    },
+    transformResult: async ({ result }) => result,
+  });
+  addLane(1, 'crowd').tenant.waiting = 40_000;
+  addLane(2, 'other');
+  retries.read(performance.now() + 100);
+  await background.settled();
+  // The most that the read may return of each.
+  const limits = JSON.stringify(bigintArray([1, 512]));
+  assert.ok(statements.some((text) => text.includes(limits)));
 });
