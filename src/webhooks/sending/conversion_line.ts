@@ -16,6 +16,8 @@ export interface ConversionLineOptions {
   source: ConversionSource;
   /** Milliseconds for one conversion. */
   msMax: number;
+  /** Milliseconds without conversions after which the thread ends; null to keep it. */
+  idleMsMax: number | null;
   /** Whether the account is one of those that get at most half of the time while others wait, all together. */
   isSuspect: (account: string) => boolean;
   /** Called when its turn has come. @returns whether it is converted here */
@@ -37,7 +39,7 @@ export class ConversionLine {
 
   constructor(options: ConversionLineOptions) {
     this.#options = options;
-    this.#thread = new ConversionThread(options.source, options.msMax);
+    this.#thread = new ConversionThread(options.source, options.msMax, options.idleMsMax);
   }
 
   add(conversion: Conversion): void {

@@ -30,25 +30,32 @@ interface Current {
 export class ConversionThread {
   readonly #source: ConversionSource;
   readonly #msMax: number;
+  readonly #idleMsMax: number | null;
   #thread: Worker | undefined;
   #isReady = false;
   #current: Current | undefined;
   #timer: NodeJS.Timeout | undefined;
+  #idleTimer: NodeJS.Timeout | undefined;
   #startedAt = 0;
   /** How long the last start took. */
   #startMs = 0;
   #startsAgainAt = Number.NEGATIVE_INFINITY;
 
-  /** @param msMax milliseconds for one conversion */
-  constructor(source: ConversionSource, msMax: number) {
+  /**
+   * @param msMax milliseconds for one conversion
+   * @param idleMsMax milliseconds without one after which the thread ends and frees its memory; null to keep it
+   */
+  constructor(source: ConversionSource, msMax: number, idleMsMax: number | null) {
     this.#source = source;
     this.#msMax = msMax;
+    this.#idleMsMax = idleMsMax;
   }
 
   /** Call it only when the previous conversion has ended. */
   async convert(request: ConversionRequest): Promise<ConversionResult> {
     if (performance.now() < this.#startsAgainAt)
       return { error: 'the thread of the conversions did not start', ms: 0, wasStopped: false };
+    clearTimeout(this.#idleTimer);
     const { promise, resolve } = Promise.withResolvers<ConversionResult>();
     this.#current = { request, startedAt: 0, resolve };
     this.#thread ??= this.#open();
@@ -60,6 +67,7 @@ export class ConversionThread {
   async end(error: string): Promise<void> {
     const [thread, current, wasReady] = [this.#thread, this.#current, this.#isReady];
     clearInterval(this.#timer);
+    clearTimeout(this.#idleTimer);
     this.#thread = undefined;
     this.#current = undefined;
     this.#isReady = false;
@@ -116,6 +124,8 @@ export class ConversionThread {
       return;
     }
     this.#current = undefined;
+    if (this.#idleMsMax !== null)
+      this.#idleTimer = setTimeout(() => void this.end('it was idle'), this.#idleMsMax).unref();
     if (current === undefined) return;
     const ms = performance.now() - current.startedAt;
     current.resolve(

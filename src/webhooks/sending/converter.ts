@@ -19,6 +19,8 @@ import type { ConversionResult } from './conversion_thread.ts';
 /** Milliseconds for one conversion in each line, and below which it is fast. */
 const msMax = { quick: 100, careful: 1_000 };
 const fastMs = 50;
+/** Milliseconds for which the careful line keeps its thread. A thread takes some 60 MiB. */
+const carefulIdleMs = 60_000;
 /** Milliseconds for which an account is a suspect. */
 const suspectMs = 3_600_000;
 /** How often an account may stop the careful line with a kind and version, and for how long its conversions then fail at once. */
@@ -54,6 +56,7 @@ export class Converter {
       quick: new ConversionLine({
         source,
         msMax: msMax.quick,
+        idleMsMax: null,
         isSuspect,
         mayConvert: (conversion) =>
           (this.#isQuick(conversion) && !this.#isStopped) || this.#moveToCareful(conversion),
@@ -62,6 +65,7 @@ export class Converter {
       careful: new ConversionLine({
         source,
         msMax: msMax.careful,
+        idleMsMax: carefulIdleMs,
         isSuspect,
         mayConvert: (conversion) => this.#mayConvertCarefully(conversion),
         onResult: (conversion, result) => this.#endCareful(conversion, result),

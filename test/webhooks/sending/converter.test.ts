@@ -4,14 +4,15 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { ConversionThread } from '../../../src/webhooks/sending/conversion_thread.ts';
 import { ConversionError, Converter } from '../../../src/webhooks/sending/converter.ts';
 
 const file = fileURLToPath(new URL('../../support/servers/platforms/versioned.config.ts', import.meta.url));
-const thread = new URL('../../../src/conversion_thread.ts', import.meta.url).href;
+const entry = new URL('../../../src/conversion_thread.ts', import.meta.url).href;
 const [from, to] = ['2026-09-01', '2026-03-01'];
 
 function start(t: TestContext) {
-  const converter = new Converter({ thread, file });
+  const converter = new Converter({ thread: entry, file });
   t.after(() => converter.stop());
   const convert = async (accountId: string | null, mode: string) => {
     const event = { kind: 'trial', accountId, body: Buffer.from(JSON.stringify({ mode, new: true })) };
@@ -83,7 +84,7 @@ test('conversions that wait when the converter stops fail', async (t) => {
 });
 
 test('a thread that cannot start is charged to nobody, and not started again for each conversion', async (t) => {
-  const converter = new Converter({ thread, file: '/nowhere/nuncio.config.ts' });
+  const converter = new Converter({ thread: entry, file: '/nowhere/nuncio.config.ts' });
   t.after(() => converter.stop());
   const event = { kind: 'trial', accountId: 'account', body: Buffer.from('{}') };
   for (let count = 0; count < 5; count += 1)
@@ -103,4 +104,15 @@ test('suspects take no more of the time than new accounts do together', async (t
   await Promise.all(accounts.map((account) => convert(account, 'fine')));
   assert.ok(ended.length <= 2, `${ended.length} conversions of the suspect ended first`);
   await Promise.all(slow);
+});
+
+test('a thread that ended because it was idle starts again', async (t) => {
+  const thread = new ConversionThread({ thread: entry, file }, 1_000, 1);
+  t.after(() => thread.end('the test ends'));
+  const request = { kind: 'trial', from, to, body: '{"mode":"fine","new":true}' };
+  for (let count = 0; count < 2; count += 1) {
+    const result = await thread.convert(request);
+    assert.equal('body' in result && result.body.toString(), fine);
+    await sleep(50);
+  }
 });
