@@ -81,7 +81,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     done(null, payload);
   });
   app.addHook('preValidation', (request, _reply, done) => {
-    if (request.place?.state !== 'paused') return done();
+    if (request.place?.resumeNow() ?? true) return done();
     resumePlace(request).then(() => done(), done);
   });
   app.addHook('onSend', (request, _reply, _payload, done) => {
