@@ -63,6 +63,8 @@ async function serve(
   try {
     const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0));
     id = message.id;
+    // A stream would keep its bytes, and what shares their memory.
+    request.body = undefined;
     const era = readEra(message, request.headers);
     if (id === undefined) return reply.code(202).send();
     // Check again, because the grant may have been withdrawn while the body arrived.
