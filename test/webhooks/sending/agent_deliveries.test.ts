@@ -292,7 +292,7 @@ test('agents 55: an account whose callbacks hang does not delay the messages to 
   assert.equal(new Set(all.map(({ path }) => path)).size, 5);
 });
 
-test('agents 26, 55: a kind that no node has declared for a quarter of an hour is told once', async (t) => {
+test('agents 26, 55: a kind that no node has declared any more is told once', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const add = (name: string) => {
