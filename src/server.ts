@@ -201,6 +201,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
       logger.warn({ err: error }, 'cannot delete expired idempotency keys'),
     ),
   );
+  const errors = new EventErrors(platform.mcp.events.firstErrorCode);
   const webhooks = createWebhooks({
     db,
     logDb,
@@ -216,7 +217,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     kinds: platform.eventKinds,
     settings: platform.webhooks,
     agents: {
-      forbiddenCode: new EventErrors(platform.mcp.events.firstErrorCode).codeOf('Forbidden'),
+      codeOf: { Forbidden: errors.codeOf('Forbidden'), NotFound: errors.codeOf('NotFound') },
       webhookId: platform.mcp.events.webhookId,
     },
     conversions: platform.conversions,

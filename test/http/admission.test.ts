@@ -113,6 +113,8 @@ test('a paused request gives its place to others, and takes one before those tha
     waiting.map(({ state }) => state),
     ['admitted', 'waiting'],
   );
+  assert.equal(paused?.place.resumeNow(), false);
+  assert.equal(paused?.place.state, 'paused');
   let resumed: Reason | null | undefined;
   const resuming = paused?.place.resume().then((reason) => {
     resumed = reason;
@@ -121,6 +123,30 @@ test('a paused request gives its place to others, and takes one before those tha
   await resuming;
   assert.equal(resumed, null);
   assert.equal(waiting[1]?.state, 'waiting');
+});
+
+test('a paused request takes a free place at once, unless another one has waited for it', async (t) => {
+  const admission = new Admission(8);
+  t.after(() => admission.stop());
+  const [first, second, ...busy] = Array.from({ length: 7 }, (_none, index) =>
+    enter(admission, 'ordinary', caller(`${index}`)),
+  );
+  first?.place.pause();
+  assert.equal(first?.place.resumeNow(), true);
+  assert.equal(first?.place.state, 'held');
+  assert.equal(admission.inProgress, 7);
+  first?.place.pause();
+  second?.place.pause();
+  for (let index = 0; index < 2; index += 1) enter(admission, 'ordinary', caller(`new ${index}`));
+  // A node that has fewer places offers none, also when one of them is left.
+  admission.places = 4;
+  const resuming = first?.place.resume();
+  assert.equal(second?.place.resumeNow(), false);
+  for (const { place } of busy) place.leave();
+  assert.equal(await resuming, null);
+  assert.equal(second?.place.resumeNow(), false);
+  admission.places = 8;
+  assert.equal(second?.place.resumeNow(), true);
 });
 
 test('a request whose client has gone is not admitted, and one that waits too long is refused', async (t) => {

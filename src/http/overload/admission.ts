@@ -59,6 +59,11 @@ export class Place {
     return this.#admission.resume(this);
   }
 
+  /** Takes a place again after `pause`, if one is free. @returns false if the request has to wait for it */
+  resumeNow(): boolean {
+    return this.#admission.resumeNow(this);
+  }
+
   /** The request ends, or needs no place any more. */
   leave(): void {
     this.#admission.leave(this);
@@ -219,6 +224,15 @@ export class Admission {
       this.#startSweep();
       this.#offer();
     });
+  }
+
+  /** See `Place`. Overtakes nobody: a free place of a class was offered to what waits for it. */
+  resumeNow(place: Place): boolean {
+    const { precedence } = place;
+    if (place.state !== 'paused') return true;
+    if (this.#queues[precedence].resumed.length > 0 || !this.#hasRoomInClass(precedence)) return false;
+    this.#hold(place);
+    return true;
   }
 
   leave(place: Place): void {

@@ -61,11 +61,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     const precedence = request.routeOptions.config.precedence ?? 'ordinary';
     // Requests of this process to itself belong to one that has a place.
     if (precedence === 'exempt' || !(request.raw.socket instanceof Socket)) return done();
-    let caller: Caller | undefined;
-    const identifyOnce = () => {
-      caller ??= callerOf(request);
-      return caller;
-    };
+    const identifyOnce = callOnce(callerOf, request);
     const place = new Place(admission, precedence, identifyOnce);
     request.place = place;
     monitor.start();
@@ -81,7 +77,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     done(null, payload);
   });
   app.addHook('preValidation', (request, _reply, done) => {
-    if (request.place?.state !== 'paused') return done();
+    if (request.place?.resumeNow() ?? true) return done();
     resumePlace(request).then(() => done(), done);
   });
   app.addHook('onSend', (request, _reply, _payload, done) => {
@@ -96,6 +92,15 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     monitor.stop();
     admission.stop();
     log.stop();
+  };
+}
+
+/** A stream keeps this function for as long as it is open. It is made here so that it keeps nothing else of the hook. */
+function callOnce(callerOf: (request: FastifyRequest) => Caller, request: FastifyRequest): () => Caller {
+  let caller: Caller | undefined;
+  return () => {
+    caller ??= callerOf(request);
+    return caller;
   };
 }
 
