@@ -1,6 +1,6 @@
 /**
- * An open-loop load generator, as a separate process: requests begin at their time, whether or not earlier ones have their responses. It
- * keeps connections open as Node.js's own agent does, one request at a time on each, but writes prepared bytes and reads only status
+ * An open-loop load generator, as a separate process: requests begin at their time, whether or not earlier ones have their responses. A
+ * request that finds no free connection is not sent, and is counted apart. It keeps connections open as Node.js's own agent does, one request at a time on each, but writes prepared bytes and reads only status
  * and length, so that little of the machine is taken from the server.
  *
  * The parent sends `Phase`s, and gets a `PhaseResult` for each.
@@ -26,13 +26,15 @@ export interface PhaseResult {
   good: number;
   late: number;
   refused: number;
-  /** Other statuses, closed connections, and requests that got no connection or response. */
+  /** Other statuses, closed connections, and requests that got no response. */
   failed: number;
+  /** Requests that were not sent, because no connection was free: a limit of the generator. */
+  unsent: number;
   /** Of accepted requests, from the time when they were due. */
   p50Ms: number;
   p99Ms: number;
-  /** Requests for which no connection was free at first. */
-  queued: number;
+  /** Of refused requests. */
+  refusedP50Ms: number;
   seconds: number;
   /** Share of one processor that the generator used. */
   processor: number;
@@ -118,13 +120,12 @@ function pace({ rate, seconds }: Phase, startedAt: number, offer: (dueAt: number
 /** One phase: its connections, and what became of its requests. */
 class Run {
   readonly latencies: number[] = [];
-  readonly counts = { offered: 0, good: 0, late: 0, refused: 0, failed: 0, queued: 0 };
+  readonly refusedLatencies: number[] = [];
+  readonly counts = { offered: 0, good: 0, late: 0, refused: 0, failed: 0, unsent: 0 };
   readonly #phase: Phase;
   readonly #pick: () => Buffer;
   readonly #measuredFrom: number;
   readonly #idle: Connection[] = [];
-  readonly #waiting: number[] = [];
-  #nextWaiting = 0;
   #open = 0;
   #inFlight = 0;
 
@@ -143,10 +144,7 @@ class Run {
       connection = new Connection(this.#phase.port, (each, status) => this.#onResponse(each, status));
     }
     if (connection !== undefined) this.#send(connection, dueAt);
-    else {
-      this.counts.queued += 1;
-      this.#waiting.push(dueAt);
-    }
+    else if (dueAt >= this.#measuredFrom) this.counts.unsent += 1;
   }
 
   /** Waits for the last responses. What has none failed. */
@@ -154,8 +152,7 @@ class Run {
     for (const until = performance.now() + graceMs; this.#inFlight > 0 && performance.now() < until; ) {
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
-    const unsent = this.#waiting.slice(this.#nextWaiting).filter((dueAt) => dueAt >= this.#measuredFrom);
-    this.counts.failed += unsent.length + this.#inFlight;
+    this.counts.failed += this.#inFlight;
     for (const { socket } of this.#idle) socket.destroy();
   }
 
@@ -174,19 +171,14 @@ class Run {
       // The ramp does not count.
       if (connection.dueAt >= this.#measuredFrom) this.#note(status, performance.now() - connection.dueAt);
     }
-    if (status === 0) return;
-    const dueAt = this.#waiting[this.#nextWaiting];
-    if (dueAt === undefined) {
-      this.#idle.push(connection);
-      return;
-    }
-    this.#nextWaiting += 1;
-    this.#send(connection, dueAt);
+    if (status !== 0) this.#idle.push(connection);
   }
 
   #note(status: number, ms: number): void {
-    if (status === 503) this.counts.refused += 1;
-    else if (status < 200 || status >= 300) this.counts.failed += 1;
+    if (status === 503) {
+      this.counts.refused += 1;
+      this.refusedLatencies.push(ms);
+    } else if (status < 200 || status >= 300) this.counts.failed += 1;
     else {
       this.latencies.push(ms);
       this.counts[ms <= this.#phase.latencyMsMax ? 'good' : 'late'] += 1;
@@ -202,14 +194,17 @@ async function run(phase: Phase): Promise<PhaseResult> {
   const { user, system } = process.cpuUsage(before);
   const elapsed = (performance.now() - startedAt) / 1_000;
   await measured.end();
-  const { counts, latencies } = measured;
-  latencies.sort((a, b) => a - b);
-  const quantile = (share: number) => latencies[Math.floor(latencies.length * share)] ?? Number.NaN;
+  const { counts, latencies, refusedLatencies } = measured;
   return {
     ...counts,
-    p50Ms: quantile(0.5),
-    p99Ms: quantile(0.99),
+    p50Ms: quantile(latencies, 0.5),
+    p99Ms: quantile(latencies, 0.99),
+    refusedP50Ms: quantile(refusedLatencies, 0.5),
     seconds: phase.seconds,
     processor: (user + system) / 1e6 / elapsed,
   };
+}
+
+function quantile(values: readonly number[], share: number): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length * share)] ?? Number.NaN;
 }

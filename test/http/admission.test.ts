@@ -1,7 +1,7 @@
 /** Who gets a place, who waits, and who is refused. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { Admission, type Caller, Place, type Reason } from '../../src/http/overload/admission.ts';
 import { BodyBudget } from '../../src/http/overload/body_budget.ts';
 import { type Precedence, precedenceOf } from '../../src/http/overload/precedence.ts';
@@ -32,6 +32,26 @@ const flood = (admission: Admission, precedence: Precedence, by: Caller, count: 
   Array.from({ length: count }, () => enter(admission, precedence, by));
 const counted = (requests: readonly Request[], state: Request['state']) =>
   requests.filter((request) => request.state === state).length;
+
+/** Moves the clock of the queues. An interval is 100 ms. */
+function useClock(t: TestContext): (ms: number) => void {
+  let now = 0;
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  t.mock.method(performance, 'now', () => now);
+  return (ms) => {
+    now += ms;
+    t.mock.timers.tick(ms);
+  };
+}
+
+/** Ends so many requests that have a place. Others get their places. */
+function serve(requests: readonly Request[], count: number): void {
+  for (let ended = 0; ended < count; ended += 1)
+    requests.find(({ place }) => place.state === 'held')?.place.leave();
+}
+
+const ofMany = (admission: Admission, precedence: Precedence, count: number, name = '') =>
+  Array.from({ length: count }, (_none, index) => enter(admission, precedence, caller(`${name}${index}`)));
 
 test('one caller gets 7/16 of the places of a class and of what waits for it', (t) => {
   const admission = new Admission(128);
@@ -140,6 +160,95 @@ test('a request whose client has gone is not admitted, and one that waits too lo
   assert.equal(admission.waitingOf('ordinary'), 0);
 });
 
+test('a queue that stands is as long as what is served in 100 ms, until nothing waits', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  // 14 places are for the class, and 256 may wait.
+  const all = ofMany(admission, 'ordinary', 214);
+  assert.equal(counted(all, 'waiting'), 200);
+  // It has just begun, so that it may be a burst.
+  pass(100);
+  assert.equal(counted(all, 'full'), 0);
+  serve(all, 30);
+  assert.equal(counted(all, 'waiting'), 170);
+  pass(100);
+  assert.equal(counted(all, 'waiting'), 30);
+  assert.equal(counted(all, 'full'), 140);
+  assert.ok(
+    all.slice(0, 74).every(({ state }) => state !== 'full'),
+    'the oldest stay',
+  );
+  // While it stands, it follows the rate, also that of a slower interval.
+  const more = ofMany(admission, 'ordinary', 100, 'more ');
+  assert.equal(counted(more, 'full'), 100);
+  serve(all, 20);
+  pass(100);
+  assert.equal(admission.waitingOf('ordinary'), 10);
+  const again = ofMany(admission, 'ordinary', 100, 'again ');
+  assert.equal(counted(again, 'waiting'), 10);
+  serve([...all, ...again], 34);
+  pass(100);
+  assert.equal(admission.waitingOf('ordinary'), 0);
+  const burst = ofMany(admission, 'ordinary', 214, 'burst ');
+  assert.equal(counted(burst, 'full'), 0);
+});
+
+test('a queue that moves fast enough may be long, and one that moves slowly keeps as many as there are places', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const fast = ofMany(admission, 'ordinary', 214);
+  pass(100);
+  serve(fast, 101);
+  pass(100);
+  assert.equal(counted(fast, 'full'), 0);
+  serve(fast, 1);
+  pass(100);
+  assert.equal(admission.waitingOf('ordinary'), 16);
+});
+
+test('sign-in may wait longer than the API', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const first = ofMany(admission, 'first', 72);
+  pass(100);
+  serve(first, 10);
+  assert.equal(counted(first, 'waiting'), 50);
+  pass(100);
+  assert.equal(counted(first, 'full'), 0);
+});
+
+test('attack: a burst of one app that the queue cannot serve keeps no other caller from waiting', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const others = ofMany(admission, 'ordinary', 14);
+  const flooding = Array.from({ length: 300 }, (_none, index) =>
+    enter(admission, 'ordinary', caller(`account ${index}`, 'app')),
+  );
+  const early = enter(admission, 'ordinary', caller('early'));
+  assert.equal(counted(flooding, 'waiting'), 112);
+  pass(100);
+  pass(100);
+  assert.equal(early.state, 'waiting');
+  assert.equal(counted(flooding, 'waiting'), 8);
+  assert.equal(enter(admission, 'ordinary', caller('late')).state, 'waiting');
+  assert.equal(enter(admission, 'ordinary', caller('account 0', 'app')).state, 'share');
+  serve(others, 14);
+  assert.equal(early.state, 'admitted');
+});
+
+test('a free place is for the next caller, also while others wait for a share of it', (t) => {
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const flooding = flood(admission, 'ordinary', caller('one'), 300);
+  assert.equal(counted(flooding, 'admitted'), 6);
+  assert.equal(counted(flooding, 'waiting'), 112);
+  assert.equal(enter(admission, 'ordinary', caller('another')).state, 'admitted');
+});
+
 test('fewer places end no request, and admit none until enough have ended', (t) => {
   const admission = new Admission(64);
   t.after(() => admission.stop());
@@ -155,6 +264,7 @@ test('fewer places end no request, and admit none until enough have ended', (t) 
 });
 
 test('whatever random callers do, no limit is exceeded and every request ends in one way', (t) => {
+  const pass = useClock(t);
   const random = createRandom(7);
   const roll = (below: number) => Math.floor(random() * below);
   const admission = new Admission(32);
@@ -166,6 +276,7 @@ test('whatever random callers do, no limit is exceeded and every request ends in
     if (roll(3) === 0) admitted[roll(admitted.length)]?.place.leave();
     else all.push(enter(admission, precedence, caller(`${roll(12)}`, `app ${roll(3)}`)));
     if (roll(50) === 0) admission.places = 8 + roll(25);
+    if (roll(30) === 0) pass(100);
     const held = all.filter(({ place }) => place.state === 'held').length;
     assert.equal(held, admission.inProgress);
     assert.ok(held <= 32);

@@ -103,7 +103,7 @@ export class Admission {
     this.#places = placesMax;
     const queueOf = (precedence: Precedence) => {
       const { factor, ...limits } = waits[precedence];
-      return new Queue({ ...limits, waitingMax: placesMax * factor });
+      return new Queue({ ...limits, waitingMax: placesMax * factor, waitingMin: placesMax });
     };
     this.#queues = { first: queueOf('first'), ordinary: queueOf('ordinary'), last: queueOf('last') };
   }

@@ -17,16 +17,14 @@ export interface Waiter {
 }
 
 export interface QueueLimits {
-  /** The most waiting requests. */
+  /** The most waiting requests, and how many may wait however few are served. */
   waitingMax: number;
+  waitingMin: number;
   /** Longest wait in milliseconds. */
   waitMsMax: number;
   /** Longest wait in milliseconds that may last. */
   targetMs: number;
 }
-
-/** So many wait even if almost none is served, so that each caller has a share. */
-const waitingMin = 16;
 
 export class Queue {
   readonly limits: QueueLimits;
@@ -91,7 +89,7 @@ export class Queue {
 
   /** Ends an interval, and bounds what waits. @returns the requests that may wait no longer */
   adapt(elapsedMs: number): Waiter[] {
-    const { waitingMax, targetMs } = this.limits;
+    const { waitingMax, waitingMin, targetMs } = this.limits;
     const waitMs = (this.#fewest * elapsedMs) / Math.max(this.#taken, 1);
     if (this.#fewest === 0) this.#limit = waitingMax;
     else if (waitMs > targetMs || this.#limit < waitingMax) {
@@ -106,19 +104,17 @@ export class Queue {
 
   /** Leaves an equal part to each app, and to each caller without one: its oldest requests. */
   #trim(): Waiter[] {
-    const groups = new Map<string, number>();
-    const groupOf = ([first]: Waiter[]) => {
-      const { owner, group } = (first as Waiter).place.caller;
-      return group ?? owner;
-    };
-    for (const waiting of this.byOwner.values()) groups.set(groupOf(waiting), 0);
-    const part = Math.max(1, Math.floor(this.#limit / groups.size));
+    const kept = new Map<string, number>();
+    for (const waiting of this.byOwner.values()) kept.set(groupOf(waiting), 0);
+    const part = Math.max(1, Math.floor(this.#limit / kept.size));
+    let left = this.#limit;
     const excess: Waiter[] = [];
     for (const [owner, waiting] of this.byOwner) {
       const group = groupOf(waiting);
-      const kept = groups.get(group) ?? 0;
-      const cut = waiting.splice(part - kept);
-      groups.set(group, kept + waiting.length);
+      const own = kept.get(group) ?? 0;
+      const cut = waiting.splice(Math.min(part - own, left));
+      kept.set(group, own + waiting.length);
+      left -= waiting.length;
       if (waiting.length === 0) this.byOwner.delete(owner);
       for (const { place } of cut) this.#count(place.caller, -1);
       excess.push(...cut);
@@ -143,4 +139,9 @@ export class Queue {
       else this.#counts.set(key, count);
     }
   }
+}
+
+function groupOf([first]: Waiter[]): string {
+  const { owner, group } = (first as Waiter).place.caller;
+  return group ?? owner;
 }
