@@ -53,6 +53,7 @@ process.once('disconnect', () => process.exit());
 
 class Connection {
   readonly socket: Socket;
+  readonly isOpen: Promise<unknown>;
   dueAt = 0;
   isBusy = false;
   #head = '';
@@ -63,6 +64,7 @@ class Connection {
     this.socket = connect({ port, host: '127.0.0.1', noDelay: true });
     this.socket.on('error', () => {});
     this.socket.on('close', () => onResponse(this, 0));
+    this.isOpen = new Promise((resolve) => this.socket.once('connect', resolve).once('close', resolve));
     this.socket.on('data', (chunk: Buffer) => {
       let { length } = chunk;
       if (this.#missing === 0) {
@@ -119,32 +121,40 @@ function pace({ rate, seconds }: Phase, startedAt: number, offer: (dueAt: number
 
 /** One phase: its connections, and what became of its requests. */
 class Run {
+  /** Requests that are due earlier do not count. */
+  measuredFrom = Number.POSITIVE_INFINITY;
   readonly latencies: number[] = [];
   readonly refusedLatencies: number[] = [];
   readonly counts = { offered: 0, good: 0, late: 0, refused: 0, failed: 0, unsent: 0 };
   readonly #phase: Phase;
   readonly #pick: () => Buffer;
-  readonly #measuredFrom: number;
   readonly #idle: Connection[] = [];
-  #open = 0;
+  readonly #connections = new Set<Connection>();
   #inFlight = 0;
 
-  constructor(phase: Phase, measuredFrom: number) {
+  constructor(phase: Phase) {
     this.#phase = phase;
     this.#pick = picker(phase.requests);
-    this.#measuredFrom = measuredFrom;
+  }
+
+  /** Opens all connections, some at a time. */
+  async open(): Promise<void> {
+    while (this.#connections.size < this.#phase.connectionsMax) {
+      const some = Array.from({ length: 50 }, () => this.#connect());
+      await Promise.all(some.map(({ isOpen }) => isOpen));
+      this.#idle.push(...some);
+    }
   }
 
   offer(dueAt: number): void {
-    if (dueAt >= this.#measuredFrom) this.counts.offered += 1;
+    if (dueAt >= this.measuredFrom) this.counts.offered += 1;
     let connection = this.#idle.pop();
     while (connection?.socket.destroyed === true) connection = this.#idle.pop();
-    if (connection === undefined && this.#open < this.#phase.connectionsMax) {
-      this.#open += 1;
-      connection = new Connection(this.#phase.port, (each, status) => this.#onResponse(each, status));
+    if (connection === undefined && this.#connections.size < this.#phase.connectionsMax) {
+      connection = this.#connect();
     }
     if (connection !== undefined) this.#send(connection, dueAt);
-    else if (dueAt >= this.#measuredFrom) this.counts.unsent += 1;
+    else if (dueAt >= this.measuredFrom) this.counts.unsent += 1;
   }
 
   /** Waits for the last responses. What has none failed. */
@@ -153,7 +163,14 @@ class Run {
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
     this.counts.failed += this.#inFlight;
-    for (const { socket } of this.#idle) socket.destroy();
+    for (const { socket } of this.#connections) socket.destroy();
+  }
+
+  #connect(): Connection {
+    const { port } = this.#phase;
+    const connection = new Connection(port, (each, status) => this.#onResponse(each, status));
+    this.#connections.add(connection);
+    return connection;
   }
 
   #send(connection: Connection, dueAt: number): void {
@@ -164,12 +181,12 @@ class Run {
   }
 
   #onResponse(connection: Connection, status: number): void {
-    if (status === 0) this.#open -= 1;
+    if (status === 0) this.#connections.delete(connection);
     if (connection.isBusy) {
       connection.isBusy = false;
       this.#inFlight -= 1;
       // The ramp does not count.
-      if (connection.dueAt >= this.#measuredFrom) this.#note(status, performance.now() - connection.dueAt);
+      if (connection.dueAt >= this.measuredFrom) this.#note(status, performance.now() - connection.dueAt);
     }
     if (status !== 0) this.#idle.push(connection);
   }
@@ -187,8 +204,10 @@ class Run {
 }
 
 async function run(phase: Phase): Promise<PhaseResult> {
+  const measured = new Run(phase);
+  await measured.open();
   const startedAt = performance.now();
-  const measured = new Run(phase, startedAt + rampMs);
+  measured.measuredFrom = startedAt + rampMs;
   const before = process.cpuUsage();
   await pace(phase, startedAt, (dueAt) => measured.offer(dueAt));
   const { user, system } = process.cpuUsage(before);

@@ -103,16 +103,10 @@ export function createApplication(
     { parseAs: 'buffer' },
     async (_request: FastifyRequest, body: Buffer) => parseJson(body),
   );
-  const securityHeaders = {
-    'x-content-type-options': 'nosniff',
-    ...(isPublicHttps(config.baseUrl)
-      ? { 'strict-transport-security': `max-age=${transportSecuritySeconds}` }
-      : {}),
-  };
+  const headers = headersOf(config);
   app.addHook('onRequest', (request, reply, done) => {
-    reply.header('nuncio-version', version);
+    reply.headers(headers);
     reply.header('request-id', request.id);
-    reply.headers(securityHeaders);
     done();
   });
   app.addHook('onResponse', (request, reply, done) => {
@@ -148,6 +142,15 @@ export function createApplication(
   });
   app.server.on('connect', rejectConnect);
   return app;
+}
+
+/** Headers of all responses. */
+export function headersOf({ baseUrl }: Config): Record<string, string> {
+  return {
+    'nuncio-version': version,
+    'x-content-type-options': 'nosniff',
+    ...(isPublicHttps(baseUrl) ? { 'strict-transport-security': `max-age=${transportSecuritySeconds}` } : {}),
+  };
 }
 
 /** On loopback, other servers use other ports of the same host with plain http, so HSTS would break them. */

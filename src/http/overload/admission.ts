@@ -131,6 +131,19 @@ export class Admission {
     return size + resumed.length;
   }
 
+  /** Whether requests wait. */
+  get isCrowded(): boolean {
+    return this.#sweep !== undefined;
+  }
+
+  /** Why a request would be refused now; null if it would not, or if that depends on a caller who is not known. */
+  refusalOf(precedence: Precedence, caller: Caller | undefined): Reason | null {
+    if (this.#hasRoomInClass(precedence)) {
+      if (caller === undefined || this.#hasShare(precedence, () => caller)) return null;
+    }
+    return this.#queues[precedence].refusalOf(caller);
+  }
+
   /** See `Place`. */
   enter(place: Place, admit: () => void, refuse: (reason: Reason) => void): boolean {
     const { precedence } = place;
@@ -140,10 +153,10 @@ export class Admission {
       return true;
     }
     const queue = this.#queues[precedence];
-    const isFull = queue.size >= queue.limit;
-    if (isFull || !queue.hasRoomFor(place.caller)) {
+    const reason = queue.refusalOf(place.caller);
+    if (reason !== null) {
       place.state = 'left';
-      refuse(isFull ? 'full' : 'share');
+      refuse(reason);
       return false;
     }
     place.state = 'waiting';

@@ -48,17 +48,13 @@ export class Queue {
     return this.#size;
   }
 
-  /** How many may wait now. */
-  get limit(): number {
-    return this.#limit;
-  }
-
-  /** Whether the caller may have one more waiting. */
-  hasRoomFor({ owner, group }: Caller): boolean {
-    return (
-      isFree(this.#limit, this.#size, this.#counts.get(owner) ?? 0) &&
-      (group === null || isFree(this.#limit, this.#size, this.#counts.get(group) ?? 0))
-    );
+  /** Why the caller may have none more waiting; null if it may. Without a caller, of those whose share is not used up. */
+  refusalOf(caller: Caller | undefined): Reason | null {
+    if (this.#size >= this.#limit) return 'full';
+    if (caller === undefined) return null;
+    const { owner, group } = caller;
+    const has = (key: string) => isFree(this.#limit, this.#size, this.#counts.get(key) ?? 0);
+    return has(owner) && (group === null || has(group)) ? null : 'share';
   }
 
   add(waiter: Waiter): void {

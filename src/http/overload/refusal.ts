@@ -4,6 +4,7 @@
  * or a page for browsers.
  */
 
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ProblemPage } from '../errors.ts';
 import { Problem } from '../problem.ts';
@@ -27,29 +28,71 @@ const text = {
   problem: JSON.stringify(overloaded().toBody('urn:uuid:@')).split('@') as [string, string],
 };
 
+const sharedHeaders = [
+  'cache-control',
+  'no-store',
+  'access-control-allow-origin',
+  '*',
+  'access-control-expose-headers',
+  'Request-Id, Retry-After',
+];
+/** Node.js reads so much after the response. */
+const bodyBytesMax = 65_536;
+
 /** Sends the response. The body of the request is not read. */
 export function refuse(request: FastifyRequest, reply: FastifyReply, page: ProblemPage): void {
-  const { accept = '', 'transfer-encoding': encoding } = request.headers;
-  if (accept.includes('text/html') && /^text\/html\b/.test(accept)) {
+  if (wantsPage(request.raw)) {
     page(overloaded(), request, reply);
     return;
   }
-  const isOAuth = request.routeOptions.url?.startsWith('/oauth/') === true;
-  const body = isOAuth ? text.oauth : text.problem.join(request.id);
-  const { raw } = reply;
-  const headers = reply.getHeaders() as Record<string, string>;
+  const headers = reply.getHeaders();
   reply.hijack();
-  raw.writeHead(503, {
+  // Node.js would read on: a chunked body has no end that is known.
+  if (request.headers['transfer-encoding'] !== undefined) headers.connection = 'close';
+  write(request.raw, reply.raw, request.id, Object.entries(headers).flat() as string[]);
+}
+
+/**
+ * Sends the response to a request before Fastify sees it.
+ * @param id of the request @param headers of all responses, as names and values in turn
+ */
+export function refuseEarly(
+  request: IncomingMessage,
+  response: ServerResponse,
+  id: string,
+  headers: readonly string[],
+): void {
+  write(request, response, id, [...headers, 'request-id', id]);
+}
+
+/** Whether Fastify must refuse the request: with a page, or because its body may be too long to be read after the response. */
+export function needsFastify(request: IncomingMessage): boolean {
+  const { 'transfer-encoding': encoding, 'content-length': length = '0' } = request.headers;
+  return encoding !== undefined || Number(length) > bodyBytesMax || wantsPage(request);
+}
+
+function wantsPage({ headers: { accept = '' } }: IncomingMessage): boolean {
+  return accept.startsWith('text/html');
+}
+
+function write(
+  { url = '' }: IncomingMessage,
+  response: ServerResponse,
+  id: string,
+  headers: readonly string[],
+): void {
+  const isOAuth = url.startsWith('/oauth/');
+  const body = isOAuth ? text.oauth : text.problem.join(id);
+  response.writeHead(503, [
     ...headers,
-    'retry-after': retryAfter(),
-    'content-type': isOAuth ? 'application/json' : 'application/problem+json',
+    ...sharedHeaders,
+    'retry-after',
+    retryAfter(),
+    'content-type',
+    isOAuth ? 'application/json' : 'application/problem+json',
     // All of it is ASCII.
-    'content-length': body.length,
-    'cache-control': 'no-store',
-    'access-control-allow-origin': '*',
-    'access-control-expose-headers': 'Request-Id, Retry-After',
-    // Node.js would read on: a chunked body has no end that is known.
-    ...(encoding === undefined ? {} : { connection: 'close' }),
-  });
-  raw.end(body, 'latin1');
+    'content-length',
+    String(body.length),
+  ]);
+  response.end(body, 'latin1');
 }
