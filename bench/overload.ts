@@ -83,31 +83,33 @@ interface Measured {
 async function compare(limit: string, db: Database, measured: Measured) {
   const { client, accounts } = await prepareAccounts(db);
   const requests = await prepareRequests(db, client, accounts);
-  const offer = (rate: number, duration: number) =>
-    runPhase(measured.generator, { port, rate, seconds: duration, connectionsMax, requests, latencyMsMax });
   console.log(`\nNUNCIO_CONCURRENT_REQUESTS=${limit}`);
-  const estimate = await closedLoop(requests);
-  let best = 0;
-  // Up to a rate that the node does not hold.
-  for (let rate = Math.round(estimate * 0.7), isHeld = true; isHeld; rate = Math.round(rate * 1.2)) {
-    const result = await offer(rate, searchSeconds);
-    show(`offered ${rate}/s`, result);
-    best = Math.max(best, result.good / result.seconds);
-    isHeld = result.good > 0.9 * result.offered;
-  }
-  for (const factor of values.factors.split(',')) {
-    const rate = Math.round(best * Number(factor));
+  const offer = async (name: string, rate: number, duration: number) => {
     const journeys = new Journeys(client, accounts);
     journeys.start();
     const sampling = sample(measured);
-    const result = await offer(rate, seconds);
-    const samples = await sampling.end();
+    const phase = { port, rate, seconds: duration, connectionsMax, requests, latencyMsMax };
+    const result = await runPhase(measured.generator, phase);
+    const { cores, text } = await sampling.end();
     await journeys.stop();
-    show(`offered ${rate}/s, ${factor} x`, result);
+    show(`offered ${rate}/s${name}`, result);
+    const good = result.good / result.seconds;
+    return { ...result, rate: good, perCore: good / cores, text: `${text}; ${journeys.describe()}` };
+  };
+  let best = { rate: 0, perCore: 0 };
+  // Up to a rate that the node does not hold.
+  const estimate = await closedLoop(requests);
+  for (let rate = Math.round(estimate * 0.7), isHeld = true; isHeld; rate = Math.round(rate * 1.2)) {
+    const result = await offer('', rate, searchSeconds);
+    if (result.rate > best.rate) best = result;
+    isHeld = result.good > 0.9 * result.offered;
+  }
+  for (const factor of values.factors.split(',')) {
+    const result = await offer(`, ${factor} x`, Math.round(best.rate * Number(factor)), seconds);
+    const ratios = [result.rate / best.rate, result.perCore / best.perCore].map((ratio) => ratio.toFixed(2));
     console.log(
-      `  goodput ${(result.good / result.seconds / best).toFixed(2)} of the best; ${journeys.describe()}`,
+      `  goodput ${ratios[0]} of the best, ${ratios[1]} by processor time of the server; ${result.text}`,
     );
-    console.log(`  ${samples}`);
   }
 }
 
@@ -215,18 +217,19 @@ function sample({ nuncio, dataDir }: Measured) {
       });
   }, 1_000);
   return {
-    async end(): Promise<string> {
+    async end() {
       clearInterval(timer);
       await reading;
       const after = used();
       const cores = (of: 'nuncio' | 'postgres') =>
-        (((after[of] - before[of]) * 1_000) / (after.at - before.at)).toFixed(2);
+        ((after[of] - before[of]) * 1_000) / (after.at - before.at);
       const refused = last.match(/^nuncio_requests_refused_total\S+ [1-9].*/gm) ?? [];
-      return (
-        `server ${cores('nuncio')} cores, PostgreSQL ${cores('postgres')}; RSS max ${Math.round(rssMax / 1_048_576)} MiB; ` +
-        `event loop p99 max ${Math.round(loopLag * 1_000)} ms; places ${Math.min(...limits)} to ${Math.max(...limits)}; ` +
-        `refused so far ${refused.map((line) => line.replace('nuncio_requests_refused_total', '')).join(' ')}`
-      );
+      const text =
+        `server ${cores('nuncio').toFixed(2)} cores, PostgreSQL ${cores('postgres').toFixed(2)}; ` +
+        `RSS max ${Math.round(rssMax / 1_048_576)} MiB; event loop p99 max ${Math.round(loopLag * 1_000)} ms; ` +
+        `places ${Math.min(...limits)} to ${Math.max(...limits)}; ` +
+        `refused so far ${refused.map((line) => line.replace('nuncio_requests_refused_total', '')).join(' ')}`;
+      return { cores: cores('nuncio'), text };
     },
   };
 }

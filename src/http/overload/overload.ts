@@ -27,9 +27,6 @@ import { resumePlace } from './request_place.ts';
 /** Bodies of all requests on a node. */
 const bodyBytesMax = 134_217_728;
 
-/** Takes less than a millisecond. */
-const refusalsPerTurn = 16;
-
 export interface OverloadOptions {
   db: Database;
   registry: Registry;
@@ -69,7 +66,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
   }
 
   const classOf = classifyRoutes(app);
-  const refusals = new Paced(refusalsPerTurn);
+  const refusals = new Paced();
   filterRequests(app, (request, response) => {
     const { method = '', url = '' } = request;
     if (!admission.isCrowded || needsFastify(request)) return false;
