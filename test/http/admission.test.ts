@@ -2,9 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { Admission, type Caller, Place, type Reason } from '../../src/http/overload/admission.ts';
+import { Admission, Place } from '../../src/http/overload/admission.ts';
 import { BodyBudget } from '../../src/http/overload/body_budget.ts';
+import type { Caller } from '../../src/http/overload/caller.ts';
 import { type Precedence, precedenceOf } from '../../src/http/overload/precedence.ts';
+import type { Reason } from '../../src/http/overload/queue.ts';
 import { createRandom } from '../support/values/random.ts';
 
 const caller = (owner: string, group: string | null = null): Caller => ({ owner, group });
@@ -194,7 +196,7 @@ test('a queue that stands is as long as what is served in 100 ms, until nothing 
   assert.equal(counted(burst, 'full'), 0);
 });
 
-test('a queue that moves fast enough may be long, and one that moves slowly keeps as many as there are places', (t) => {
+test('a fast queue may be long, and a slow one has as many as there are places', (t) => {
   const pass = useClock(t);
   const admission = new Admission(16);
   t.after(() => admission.stop());

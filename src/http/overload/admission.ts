@@ -12,18 +12,9 @@
  */
 
 import { isFree, reserveOf } from '../../shared/share.ts';
+import type { Caller } from './caller.ts';
 import { type Precedence, precedences } from './precedence.ts';
-import { Queue, type Waiter } from './queue.ts';
-
-export interface Caller {
-  /** Account, client or network. */
-  owner: string;
-  /** The app of the account, or the site of the network; null if there is none. */
-  group: string | null;
-}
-
-/** Why a request was refused: too many of its class wait, its caller's share is used up, or it waited too long. */
-export type Reason = 'full' | 'share' | 'deadline';
+import { Queue, type Reason, type Waiter } from './queue.ts';
 
 /** A request on its way through the admission. */
 export class Place {
@@ -95,7 +86,7 @@ export class Admission {
     ordinary: new Set(),
     last: new Set(),
   };
-  readonly #queues: Readonly<Record<Precedence, Queue>>;
+  readonly #queues: Readonly<Record<Precedence, Queue<Place>>>;
   #sweptAt = 0;
 
   constructor(placesMax: number) {
@@ -103,7 +94,7 @@ export class Admission {
     this.#places = placesMax;
     const queueOf = (precedence: Precedence) => {
       const { factor, ...limits } = waits[precedence];
-      return new Queue({ ...limits, waitingMax: placesMax * factor, waitingMin: placesMax });
+      return new Queue<Place>({ ...limits, waitingMax: placesMax * factor, waitingMin: placesMax });
     };
     this.#queues = { first: queueOf('first'), ordinary: queueOf('ordinary'), last: queueOf('last') };
   }
@@ -244,7 +235,7 @@ export class Admission {
     this.#isOffering = false;
   }
 
-  #next(): Waiter | undefined {
+  #next(): Waiter<Place> | undefined {
     const order = this.#turn % lastTurn === 0 ? otherOrder : usualOrder;
     for (const precedence of order) {
       const { resumed, byOwner } = this.#queues[precedence];
@@ -252,7 +243,7 @@ export class Admission {
       const first = resumed.shift();
       if (first !== undefined) return first;
       for (const [owner, waiting] of byOwner) {
-        if (this.#hasShare(precedence, () => (waiting[0] as Waiter).place.caller)) {
+        if (this.#hasShare(precedence, () => (waiting[0] as Waiter<Place>).place.caller)) {
           return this.#queues[precedence].take(owner, waiting);
         }
       }
@@ -274,7 +265,7 @@ export class Admission {
   /** Refuses requests that waited too long, and bounds what waits. */
   #expire(): void {
     const now = performance.now();
-    const refused: [Waiter, Reason][] = [];
+    const refused: [Waiter<Place>, Reason][] = [];
     let left = 0;
     for (const precedence of precedences) {
       const queue = this.#queues[precedence];

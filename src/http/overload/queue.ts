@@ -7,10 +7,19 @@
  */
 
 import { isFree } from '../../shared/share.ts';
-import type { Caller, Place, Reason } from './admission.ts';
+import type { Caller } from './caller.ts';
 
-export interface Waiter {
-  place: Place;
+/** Why a request was refused: too many of its class wait, its caller's share is used up, or it waited too long. */
+export type Reason = 'full' | 'share' | 'deadline';
+
+/** A request that waits. */
+export interface Waiting {
+  readonly caller: Caller;
+  readonly state: string;
+}
+
+export interface Waiter<Request extends Waiting> {
+  place: Request;
   deadline: number;
   admit: () => void;
   refuse: (reason: Reason) => void;
@@ -26,12 +35,12 @@ export interface QueueLimits {
   targetMs: number;
 }
 
-export class Queue {
+export class Queue<Request extends Waiting> {
   readonly limits: QueueLimits;
   /** Requests that had a place before. They are few, and go first. */
-  readonly resumed: Waiter[] = [];
+  readonly resumed: Waiter<Request>[] = [];
   /** By owner. An owner moves to the end after its turn. */
-  readonly byOwner = new Map<string, Waiter[]>();
+  readonly byOwner = new Map<string, Waiter<Request>[]>();
   readonly #counts = new Map<string, number>();
   #size = 0;
   #limit: number;
@@ -57,7 +66,7 @@ export class Queue {
     return has(owner) && (group === null || has(group)) ? null : 'share';
   }
 
-  add(waiter: Waiter): void {
+  add(waiter: Waiter<Request>): void {
     const { owner } = waiter.place.caller;
     const waiting = this.byOwner.get(owner);
     if (waiting === undefined) this.byOwner.set(owner, [waiter]);
@@ -66,17 +75,17 @@ export class Queue {
   }
 
   /** Takes the oldest request of an owner, and moves the owner to the end. */
-  take(owner: string, waiting: Waiter[]): Waiter {
+  take(owner: string, waiting: Waiter<Request>[]): Waiter<Request> {
     this.#taken += 1;
     return this.#shift(owner, waiting);
   }
 
   /** Takes out the requests that waited too long, and those whose clients have gone. */
-  takeLate(now: number): Waiter[] {
-    const late: Waiter[] = [];
-    const isLate = (waiter: Waiter | undefined) =>
+  takeLate(now: number): Waiter<Request>[] {
+    const late: Waiter<Request>[] = [];
+    const isLate = (waiter: Waiter<Request> | undefined) =>
       waiter !== undefined && (waiter.deadline <= now || waiter.place.state === 'left');
-    while (isLate(this.resumed[0])) late.push(this.resumed.shift() as Waiter);
+    while (isLate(this.resumed[0])) late.push(this.resumed.shift() as Waiter<Request>);
     for (const [owner, waiting] of [...this.byOwner]) {
       while (isLate(waiting[0])) late.push(this.#shift(owner, waiting));
     }
@@ -84,7 +93,7 @@ export class Queue {
   }
 
   /** Ends an interval, and bounds what waits. @returns the requests that may wait no longer */
-  adapt(elapsedMs: number): Waiter[] {
+  adapt(elapsedMs: number): Waiter<Request>[] {
     const { waitingMax, waitingMin, targetMs } = this.limits;
     const waitMs = (this.#fewest * elapsedMs) / Math.max(this.#taken, 1);
     if (this.#fewest === 0) this.#limit = waitingMax;
@@ -99,12 +108,12 @@ export class Queue {
   }
 
   /** Leaves an equal part to each app, and to each caller without one: its oldest requests. */
-  #trim(): Waiter[] {
+  #trim(): Waiter<Request>[] {
     const kept = new Map<string, number>();
     for (const waiting of this.byOwner.values()) kept.set(groupOf(waiting), 0);
     const part = Math.max(1, Math.floor(this.#limit / kept.size));
     let left = this.#limit;
-    const excess: Waiter[] = [];
+    const excess: Waiter<Request>[] = [];
     for (const [owner, waiting] of this.byOwner) {
       const group = groupOf(waiting);
       const own = kept.get(group) ?? 0;
@@ -118,8 +127,8 @@ export class Queue {
     return excess;
   }
 
-  #shift(owner: string, waiting: Waiter[]): Waiter {
-    const first = waiting.shift() as Waiter;
+  #shift(owner: string, waiting: Waiter<Request>[]): Waiter<Request> {
+    const first = waiting.shift() as Waiter<Request>;
     this.byOwner.delete(owner);
     if (waiting.length > 0) this.byOwner.set(owner, waiting);
     this.#count(first.place.caller, -1);
@@ -137,7 +146,7 @@ export class Queue {
   }
 }
 
-function groupOf([first]: Waiter[]): string {
-  const { owner, group } = (first as Waiter).place.caller;
+function groupOf([first]: Waiter<Waiting>[]): string {
+  const { owner, group } = (first as Waiter<Waiting>).place.caller;
   return group ?? owner;
 }
