@@ -2,12 +2,15 @@
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import Fastify from 'fastify';
 import { Admission, Place } from '../../src/http/overload/admission.ts';
 import { BodyBudget } from '../../src/http/overload/body_budget.ts';
 import type { Caller } from '../../src/http/overload/caller.ts';
-import { type Precedence, precedenceOf } from '../../src/http/overload/precedence.ts';
+import { Paced } from '../../src/http/overload/paced.ts';
+import { classifyRoutes, type Precedence, precedenceOf } from '../../src/http/overload/precedence.ts';
 import type { Reason } from '../../src/http/overload/queue.ts';
 import { createRandom } from '../support/values/random.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const caller = (owner: string, group: string | null = null): Caller => ({ owner, group });
 
@@ -332,4 +335,53 @@ test('routes have the class of what they are for', () => {
   ] as const) {
     assert.equal(precedenceOf(method, url, operation), expected, `${method} ${url}`);
   }
+});
+
+test('a request has the class of its route also before the route is looked up', async (t) => {
+  const app = Fastify();
+  t.after(() => app.close());
+  const classOf = classifyRoutes(app);
+  const operation = {} as never;
+  for (const url of [
+    '/articles',
+    '/articles/:id',
+    '/subscriptions/:id/events',
+    '/subscriptions/:id/deliveries',
+  ])
+    app.get(url, { config: { operation } }, async () => {});
+  app.post('/articles', { config: { operation } }, async () => {});
+  app.get('/console/*', async () => {});
+  await app.ready();
+  for (const [method, path, expected] of [
+    ['GET', '/articles', 'last'],
+    ['HEAD', '/articles', 'last'],
+    ['POST', '/articles', 'ordinary'],
+    ['GET', '/articles/1', 'ordinary'],
+    ['GET', '/articles/1/x', 'ordinary'],
+    ['GET', '/subscriptions/1/events', 'ordinary'],
+    ['GET', '/subscriptions/1/deliveries', 'last'],
+    ['GET', '/console/a/b', 'last'],
+    ['GET', '/livez', 'exempt'],
+    ['POST', '/oauth/token', 'first'],
+    ['DELETE', '/grants/1', 'first'],
+    ['GET', '/nothing', 'ordinary'],
+  ] as const) {
+    assert.equal(classOf(method, path), expected, `${method} ${path}`);
+  }
+});
+
+test('paced tasks all run, in their order', async () => {
+  const paced = new Paced();
+  const done: number[] = [];
+  for (let index = 0; index < 5_000; index += 1) paced.add(() => done.push(index));
+  assert.equal(done.length, 0);
+  await until(
+    async () => done.length,
+    (count) => count === 5_000,
+  );
+  assert.deepEqual(
+    done,
+    done.toSorted((a, b) => a - b),
+  );
+  await new Promise<void>((resolve) => paced.add(resolve));
 });
