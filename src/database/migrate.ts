@@ -180,7 +180,7 @@ async function lockTables(client: pg.Client, pending: readonly Migration[]): Pro
   const changed = namesIn(text, /^alter table (?:only )?(\w+)/gm);
   const extended = namesIn(
     text,
-    /\breferences (\w+)|^create (?:constraint )?trigger [^;]*? on (\w+)|^create (?:unique )?index \w+ on (\w+)/gm,
+    /\breferences (\w+)|^create (?:or replace )?(?:constraint )?trigger [^;]*? on (\w+)|^create (?:unique )?index \w+ on (\w+)/gm,
   ).difference(changed);
   await client.query(`set local statement_timeout = '${lockWaitMs}ms'`);
   for (const [names, mode] of [

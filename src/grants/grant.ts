@@ -20,7 +20,8 @@ export type WithdrawalReason =
   | 'code_replayed'
   | 'client_deleted'
   | 'account_disabled'
-  | 'session_ended';
+  | 'session_ended'
+  | 'grant_limit';
 
 export interface NewGrant {
   id?: string;
@@ -100,17 +101,17 @@ export async function withdrawGrantsOfClient(
  * Changes what a user lets a client do. No node starts a delivery that the change forbids after its commit.
  * @param work runs in one transaction
  */
-export async function changeGrantsOfClient(
+export async function changeGrantsOfClient<T>(
   db: Database,
   accountId: string,
   clientId: string,
-  work: (tx: Transaction) => Promise<void>,
-): Promise<void> {
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
   const { rows } = await sql<{ may_deliver: boolean }>`
     select coalesce(bool_or(${mayDeliver}), false) as may_deliver from grants g
     where g.account_id = ${accountId} and g.client_id = ${clientId} and g.withdrawn_at is null`.execute(db);
   const subject = { client_id: clientId, account_id: accountId, may_deliver: rows[0]?.may_deliver ?? false };
-  await withGrantHold(db, subject, (outer) => inTransaction(outer, work));
+  return withGrantHold(db, subject, (outer) => inTransaction(outer, work));
 }
 
 interface GrantSubject {

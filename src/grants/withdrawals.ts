@@ -1,17 +1,19 @@
 /**
  * The withdrawal list: access tokens that are valid by signature and expiry but must be refused. It is kept in memory, so the API
- * runs no query per request. A notification makes a node read it at once. A node trusts the list for at most a second after a
+ * runs no query per request. A notification makes a node read what is new, in pages. A node trusts the list for at most a second after a
  * read. A node that cannot read the database responds 503. Owns the table `withdrawals`, which database triggers also write.
  */
 
 import { sql } from 'kysely';
 import { type Database, type Transaction, withTimeout } from '../database/database.ts';
+import { countNonempty } from '../database/hints.ts';
 import type { Notifications } from '../database/notifications.ts';
 
 /** Milliseconds since the last read of the database after which the next one starts, and after which requests wait for it. */
 const refreshAfterMs = 400;
 const trustMs = 900;
-/** Milliseconds that a read may take. After that the database counts as unavailable. */
+/** Entries in a page, and the milliseconds that its read may take. After that the database counts as unavailable. */
+const pageRows = 1_000;
 const readTimeoutMs = 5_000;
 /** Milliseconds between removals of expired entries. */
 const sweepMs = 60_000;
@@ -40,10 +42,30 @@ function withdrawalKeys(token: Withdrawable): string[] {
 }
 
 interface WithdrawalRow {
+  transaction_id: string;
   kind: string;
   subject: string;
   left_ms: number;
 }
+
+/** A page of entries. Without any, the other columns of its only row are null. */
+type PageRow = { snapshot: string; epoch: string } & (WithdrawalRow | { transaction_id: null });
+
+/**
+ * A read of all entries that the last complete read did not see, in the order of their transactions. If a page fails, the next
+ * read continues after the last page that succeeded: so a read gets through, however slow the database is.
+ */
+interface Scan {
+  /** When the first page was asked for. Whatever was committed before that is in one of the pages. */
+  startedAt: number;
+  /** What the first page saw; undefined before it. */
+  snapshot: string | undefined;
+  /** Transaction, kind and subject of the last entry that was read. */
+  position: readonly [transactionId: string, kind: string, subject: string];
+}
+
+/** A snapshot (`pg_snapshot`) that saw nothing. */
+const emptySnapshot = '1:1:';
 
 /**
  * Minimum milliseconds to keep an entry: as long as an access token lives. If the database's clock is ahead when this node reads
@@ -58,8 +80,10 @@ export class WithdrawalList {
    * entry that expired in that time would make its token valid again.
    */
   readonly #entries = new Map<string, number>();
-  /** All transactions before this one have been read. */
-  #cursor = '0';
+  /** What the last complete read saw. Other transactions may commit in any order, so a transaction id does not say it. */
+  #snapshot = emptySnapshot;
+  /** The read that a failure has interrupted. */
+  #scan: Scan | undefined;
   /** The database's epoch. A new epoch numbers transactions differently, so everything is read again. */
   #epoch = '';
   #readAt = Number.NEGATIVE_INFINITY;
@@ -69,12 +93,12 @@ export class WithdrawalList {
   constructor(db: Database, notifications: Notifications) {
     this.#db = db;
     notifications.listen('withdrawal', {
-      onHints: async ({ payloads }) => {
+      onHints: async (batch) => {
         // A read that is running may have begun before the withdrawal.
         await this.#reading?.catch(() => {});
         this.#reading ??= this.#read();
         await this.#reading;
-        return [...payloads].filter((key) => !this.#entries.has(key)).length;
+        return countNonempty(batch);
       },
     });
   }
@@ -84,10 +108,11 @@ export class WithdrawalList {
    * @throws Error of the database if it cannot be read
    */
   fresh(): Promise<void> | undefined {
-    const age = performance.now() - this.#readAt;
+    const now = performance.now();
+    const age = now - this.#readAt;
     if (age < refreshAfterMs) return undefined;
+    if (age >= trustMs) return this.#readSince(now - trustMs);
     this.#reading ??= this.#read();
-    if (age >= trustMs) return this.#reading;
     // This read starts early and no request waits for it. If it fails, a later request starts another one and sees the
     // error.
     this.#reading.catch(() => {});
@@ -98,32 +123,74 @@ export class WithdrawalList {
     return this.#entries.size > 0 && withdrawalKeys(token).some((key) => this.#entries.has(key));
   }
 
+  /** Resolves once a read has begun after the given time and is complete. One that is running may have begun earlier. */
+  async #readSince(at: number): Promise<void> {
+    while (this.#readAt < at) {
+      this.#reading ??= this.#read();
+      await this.#reading;
+    }
+  }
+
   async #read(): Promise<void> {
-    const startedAt = performance.now();
     try {
-      // The cursor is a transaction id: every transaction older than the oldest running one is visible.
-      const { rows } = await withTimeout(
-        readTimeoutMs,
-        sql<WithdrawalRow & { cursor: string; epoch: string }>`
-        select w.kind, w.subject, s.cursor, s.epoch,
-          extract(epoch from w.until - now())::float8 * 1000 as left_ms
-        from (select pg_snapshot_xmin(pg_current_snapshot())::text as cursor, current_epoch()::text as epoch) s
-        left join withdrawals w
-          on w.transaction_id >= case when s.epoch = ${this.#epoch} then ${this.#cursor}::xid8 else '0'::xid8 end`.execute(
-          this.#db,
-        ),
-      );
-      for (const row of rows) {
-        if (row.subject === null) continue;
-        this.#entries.set(`${row.kind}:${row.subject}`, startedAt + Math.max(row.left_ms, entryMsMin));
-      }
-      this.#cursor = rows[0]?.cursor ?? this.#cursor;
-      this.#epoch = rows[0]?.epoch ?? this.#epoch;
-      this.#readAt = startedAt;
+      // What a failure has interrupted says nothing about the time since then.
+      if (this.#scan !== undefined) await this.#complete(this.#scan);
+      const startedAt = performance.now();
+      await this.#complete({ startedAt, ...this.#start() });
       if (startedAt - this.#sweptAt > sweepMs) this.#sweep(startedAt);
     } finally {
       this.#reading = undefined;
     }
+  }
+
+  #start(): Pick<Scan, 'snapshot' | 'position'> {
+    return { snapshot: undefined, position: [this.#snapshot.split(':', 1)[0] as string, '', ''] };
+  }
+
+  async #complete(scan: Scan): Promise<void> {
+    this.#scan = scan;
+    for (;;) {
+      const askedAt = performance.now();
+      const rows = await this.#readPage(scan.position);
+      const { snapshot, epoch } = rows[0] as PageRow;
+      if (epoch !== this.#epoch) {
+        this.#epoch = epoch;
+        this.#snapshot = emptySnapshot;
+        Object.assign(scan, this.#start());
+        continue;
+      }
+      scan.snapshot ??= snapshot;
+      for (const row of rows) {
+        if (row.transaction_id === null) break;
+        const { transaction_id: id, kind, subject, left_ms: leftMs } = row;
+        this.#entries.set(`${kind}:${subject}`, askedAt + Math.max(leftMs, entryMsMin));
+        scan.position = [id, kind, subject];
+      }
+      if (rows.length < pageRows) break;
+    }
+    this.#snapshot = scan.snapshot;
+    this.#scan = undefined;
+    this.#readAt = scan.startedAt;
+  }
+
+  /** Reads the entries after a position that the last complete read did not see. */
+  async #readPage([transactionId, kind, subject]: Scan['position']): Promise<PageRow[]> {
+    // The snapshot of the statement itself: it tells which entries the statement could see.
+    const { rows } = await withTimeout(
+      readTimeoutMs,
+      sql<PageRow>`
+        select s.snapshot, s.epoch, w.transaction_id::text, w.kind, w.subject,
+          extract(epoch from w.until - now())::float8 * 1000 as left_ms
+        from (select pg_current_snapshot()::text as snapshot, current_epoch()::text as epoch) s
+        left join (
+          select transaction_id, kind, subject, until from withdrawals
+          where (transaction_id, kind, subject) > (${transactionId}::xid8, ${kind}, ${subject})
+            and not pg_visible_in_snapshot(transaction_id, ${this.#snapshot}::pg_snapshot)
+          order by transaction_id, kind, subject
+          limit ${pageRows}) w on true
+        order by w.transaction_id, w.kind, w.subject`.execute(this.#db),
+    );
+    return rows;
   }
 
   #sweep(at: number): void {

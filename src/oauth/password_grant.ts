@@ -6,7 +6,9 @@
 import { errors, type KoaContextWithOIDC, type Provider } from 'oidc-provider';
 import { holdSignIn } from '../accounts/account.ts';
 import { signIn } from '../accounts/sign_in.ts';
+import { inTransaction, type Transaction } from '../database/database.ts';
 import { createGrant } from '../grants/grant.ts';
+import { writeGrant } from '../grants/grant_limit.ts';
 import { resourceIndicators } from './features.ts';
 import type { ProviderOptions } from './provider_options.ts';
 
@@ -44,12 +46,16 @@ export function registerPasswordGrant(provider: Provider, options: ProviderOptio
     const scope = [...ctx.oidc.requestParamScopes].filter((name) => name.includes(':')).join(' ');
     const details = { openid: { scope }, resources: { [config.baseUrl]: scope } };
     const grant = { accountId, clientId: client.clientId, scopes: scope.split(' ').filter(Boolean), details };
-    const grantId = await db
-      .transaction()
-      .execute(async (tx) =>
-        (await holdSignIn(tx, accountId, signedIn.signInEpoch)) ? createGrant(tx, grant) : undefined,
-      );
-    if (grantId === undefined) throw new errors.InvalidGrant('sign-in refused');
+    const hold = async (tx: Transaction) => {
+      if (!(await holdSignIn(tx, accountId, signedIn.signInEpoch)))
+        throw new errors.InvalidGrant('sign-in refused');
+    };
+    const grantId = await writeGrant(db, grant, hold, (given) =>
+      inTransaction(given, async (tx) => {
+        await hold(tx);
+        return createGrant(tx, grant);
+      }),
+    );
 
     const shared = { accountId, client, grantId, gty: 'password' };
     const accessToken = new provider.AccessToken({ ...shared, scope });

@@ -5,6 +5,7 @@ import { createHash } from 'node:crypto';
 import { after, test } from 'node:test';
 import { decodeJwt } from 'jose';
 import { sql } from 'kysely';
+import { grantsMax } from '../../src/grants/grant_limit.ts';
 import { createPlatform } from '../../src/platform.ts';
 import { TestBrowser } from '../support/browser/browser.ts';
 import {
@@ -92,6 +93,26 @@ test('the password grant works behind both switches, for confidential clients, t
   assert.match(throttled.headers.get('deprecation') ?? '', /^@\d+$/);
   const machine = await postForm(loose, '/oauth/token', plain, { grant_type: 'client_credentials' });
   assert.deepEqual([machine.status, machine.headers.get('deprecation')], [200, null]);
+});
+
+test('the password grant keeps to the limit of grants, also with several requests at once', async () => {
+  const account = await createTestAccount(loose);
+  const client = await createTestClient(loose, { grantTypes: ['password', 'refresh_token'] });
+  await sql`
+    insert into grants (id, account_id, client_id, scopes)
+    select gen_random_uuid(), ${account.id}, ${client.id}, '{read:posts}' from generate_series(2, ${grantsMax}::int)`.execute(
+    loose.db,
+  );
+  const credentials = { username: account.email, password: account.password, scope: 'read:posts' };
+  const form = { grant_type: 'password', ...credentials };
+  const answers = await Promise.all([1, 2, 3].map(() => postForm(loose, '/oauth/token', client, form)));
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    [200, 200, 200],
+  );
+  const { rows } = await sql`
+    select from grants where client_id = ${client.id} and withdrawn_at is null`.execute(loose.db);
+  assert.ok(rows.length <= grantsMax, `${rows.length}`);
 });
 
 test('an old password gets no token when it is reset while the request is in progress', async () => {

@@ -69,6 +69,9 @@ async function startPrevious(t: TestContext) {
   return { db, server, settings, fleet };
 }
 
+/** Indexes that the migration adds to tables which are always small: the withdrawals are those of an hour. */
+const newIndexes: Readonly<Record<string, readonly string[]>> = { withdrawals: ['withdrawals_read'] };
+
 /** What a migration must not do to a table of any size: write it anew, or build an index on it. */
 async function describeTables(db: Database): Promise<Map<string, string>> {
   const { rows } = await sql<{ name: string; state: string }>`
@@ -146,7 +149,10 @@ test('an upgrade beside running nodes refuses, loses and repeats nothing', { tim
   t.diagnostic(`longest response during the migration: ${Math.round(fleet.stallMs)} ms`);
   assert.equal(migrated.deadlocks, 0);
   const after = await describeTables(db);
-  for (const [name, state] of before) assert.equal(after.get(name), state, `the migration rewrites ${name}`);
+  for (const [name, state] of before) {
+    const expected = [state, ...(newIndexes[name] ?? [])].join(',');
+    assert.equal(after.get(name), expected, `the migration rewrites ${name}`);
+  }
   const exclusive = [...migrated.exclusive].filter((name) => before.has(name)).sort();
   assert.deepEqual(exclusive, exclusivelyLocked, 'tables that were locked against readers');
   await proceed(traffic, subscriber);

@@ -10,6 +10,7 @@
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
 import { changeGrantsOfClient } from '../../grants/grant.ts';
+import { countLiveGrants, grantsMax, makeRoomForGrant, writeGrant } from '../../grants/grant_limit.ts';
 import { isClaimAllowed, isSameScope } from '../../grants/scopes.ts';
 import type { GrantDetails, PendingGrant } from './request_state.ts';
 import { holdSession, sessionEnded } from './session.ts';
@@ -35,15 +36,23 @@ export async function storeWithConsent(
   grant: PendingGrant | undefined,
   store: (db: Database | Transaction) => Promise<unknown>,
 ): Promise<void> {
-  if (grant === undefined || !grant.isConsent || (await findChanges(db, grant)).length === 0) {
+  if (grant === undefined) {
     await store(db);
     return;
   }
-  await changeGrantsOfClient(db, grant.accountId, grant.clientId, async (tx) => {
-    // Before the grants, in the order of a transaction that ends the sessions of the account: so the two do not deadlock.
+  // Before the grants, in the order of a transaction that ends the sessions of the account: so the two do not deadlock.
+  const hold = async (tx: Transaction) => {
     if (!(await holdSession(tx, grant.sessionUid))) throw sessionEnded();
+  };
+  if (!grant.isConsent || !(await isChange(db, grant))) {
+    await writeGrant(db, grant, hold, store);
+    return;
+  }
+  await changeGrantsOfClient(db, grant.accountId, grant.clientId, async (tx) => {
+    await hold(tx);
+    // First, because a database of an earlier version may have very many grants of an app.
+    await makeRoomForGrant(tx, grant);
     const changes = await findChanges(tx, grant, sql`for update`);
-    // One statement, because a user may have very many grants of an app.
     await sql`
       update grants set scopes = array(select jsonb_array_elements_text(given.scopes)), details = given.details,
         revision = revision + given.narrower, updated_at = now()
@@ -52,6 +61,11 @@ export async function storeWithConsent(
       where grants.id = given.id`.execute(tx);
     await store(tx);
   });
+}
+
+/** Whether the consent changes other grants. If there are too many to read, it may. */
+async function isChange(db: Database, grant: PendingGrant): Promise<boolean> {
+  return (await countLiveGrants(db, grant)) >= grantsMax || (await findChanges(db, grant)).length > 0;
 }
 
 interface Change extends OtherGrant {

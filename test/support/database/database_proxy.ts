@@ -2,6 +2,7 @@
 
 import type { AddressInfo } from 'node:net';
 import { connect, createServer, type Socket } from 'node:net';
+import { Transform } from 'node:stream';
 
 export interface DatabaseProxy {
   /** The connection string that goes through the proxy. */
@@ -12,6 +13,8 @@ export interface DatabaseProxy {
   freeze(): void;
   /** Forwards connections again. */
   mend(): void;
+  /** Forwards at most so many bytes per second of each connection to the client. */
+  slow(bytesPerSecond: number): void;
   /** Sends new connections to another PostgreSQL. */
   lead(databaseUrl: string): void;
   close(): Promise<void>;
@@ -22,6 +25,14 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
   let target = databaseUrl;
   const sockets = new Set<Socket>();
   let isCut = false;
+  let bytesPerSecond = Number.POSITIVE_INFINITY;
+  const slowed = () =>
+    new Transform({
+      transform(chunk: Buffer, _encoding, done) {
+        if (bytesPerSecond === Number.POSITIVE_INFINITY) done(null, chunk);
+        else setTimeout(done, (1_000 * chunk.length) / bytesPerSecond, null, chunk);
+      },
+    });
   const server = createServer((inner) => {
     if (isCut) return void inner.destroy();
     const outer = connectTo(target);
@@ -35,8 +46,9 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
         sockets.delete(socket);
         other.destroy();
       });
-      socket.pipe(other);
     }
+    inner.pipe(outer);
+    outer.pipe(slowed()).pipe(inner);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const url = new URL(databaseUrl);
@@ -56,6 +68,9 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
     mend() {
       isCut = false;
       for (const socket of sockets) socket.resume();
+    },
+    slow(most) {
+      bytesPerSecond = most;
     },
     lead(next) {
       target = next;
