@@ -5,6 +5,7 @@
  */
 
 import { sql } from 'kysely';
+import { asServer } from '../database/connection_user.ts';
 import { type Database, type Transaction, withTimeout } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 
@@ -72,7 +73,7 @@ export class WithdrawalList {
       onHints: async ({ payloads }) => {
         // A read that is running may have begun before the withdrawal.
         await this.#reading?.catch(() => {});
-        this.#reading ??= this.#read();
+        this.#reading ??= asServer(() => this.#read());
         await this.#reading;
         return [...payloads].filter((key) => !this.#entries.has(key)).length;
       },
@@ -86,7 +87,7 @@ export class WithdrawalList {
   fresh(): Promise<void> | undefined {
     const age = performance.now() - this.#readAt;
     if (age < refreshAfterMs) return undefined;
-    this.#reading ??= this.#read();
+    this.#reading ??= asServer(() => this.#read());
     if (age >= trustMs) return this.#reading;
     // This read starts early and no request waits for it. If it fails, a later request starts another one and sees the
     // error.

@@ -14,6 +14,7 @@ import type { ProblemPage } from '../errors.ts';
 import { networksOf } from '../network.ts';
 import { Admission, type Caller, Place } from './admission.ts';
 import { BodyBudget } from './body_budget.ts';
+import { nameConnectionUsers } from './connection_users.ts';
 import { LoadMonitor } from './load_monitor.ts';
 import { createOverloadMetrics, RefusalLog } from './overload_metrics.ts';
 import { classifyRoutes } from './precedence.ts';
@@ -84,6 +85,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     if (request.place?.state !== 'paused') return done();
     resumePlace(request).then(() => done(), done);
   });
+  nameConnectionUsers(app, (request) => callerOf(request).owner);
   app.addHook('onSend', (request, _reply, _payload, done) => {
     request.place?.leave();
     done();
