@@ -86,7 +86,7 @@ export interface RunningServer {
 }
 
 /**
- * Longest wait for one lock. The request then fails and its connection serves others. Longer than statements of a migration wait, behind
+ * Longest wait of a transaction for one lock. The request then fails and its connection serves others. Longer than statements of a migration wait, behind
  * which requests wait, and than PostgreSQL takes to find a deadlock; shorter than requests wait for a connection.
  */
 const lockTimeoutMs = 3_000;

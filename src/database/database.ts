@@ -37,7 +37,7 @@ export interface DatabaseOptions {
   connectionsMax: number;
   /** PostgreSQL cancels a statement after this time. Default: one minute. */
   statementTimeoutMs?: number;
-  /** PostgreSQL cancels a statement that waits this long for one lock. Default: only the statement timeout. */
+  /** PostgreSQL cancels a statement of a transaction that waits this long for one lock. Default: only the statement timeout. */
   lockTimeoutMs?: number;
   /** How long to wait for a free connection. */
   connectionTimeoutMs?: number;
@@ -57,13 +57,12 @@ export function openDatabase(options: DatabaseOptions): Database {
     connectionTimeoutMillis: waitMsMax,
     keepAlive: true,
     statement_timeout: options.statementTimeoutMs ?? statementTimeoutMs,
-    lock_timeout: options.lockTimeoutMs ?? 0,
     idle_in_transaction_session_timeout: idleTransactionTimeoutMs,
     query_timeout: options.resultTimeoutMs ?? resultTimeoutMs,
     application_name: 'nuncio',
     max: options.connectionsMax,
     idleTimeoutMillis: 30_000,
-    Client: PreparingClient,
+    Client: clientFor(options.lockTimeoutMs),
     onConnect: async (client: Pick<pg.ClientBase, 'query'>) => {
       await client.query(searchPathStatement(options.connectionString));
       await options.onConnect?.(client);
@@ -155,6 +154,7 @@ type NamedStatement = { name: string; text: string; values: unknown[] };
  */
 class PreparingClient extends pg.Client {
   #inTransaction = false;
+  protected readonly begin: string = 'begin';
 
   #prepared(statement: NamedStatement, rest: unknown[]): unknown {
     // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
@@ -185,6 +185,7 @@ class PreparingClient extends pg.Client {
       const name = isSafe ? statementName(text) : undefined;
       if (name !== undefined) return this.#watched(this.#prepared({ name, text, values: converted }, rest));
     }
+    if (text === 'begin') return this.#watched(super.query(this.begin));
     return this.#watched(super.query(...(parameters as [string])));
   }
 
@@ -199,6 +200,15 @@ class PreparingClient extends pg.Client {
       throw error;
     });
   }
+}
+
+/** Statements outside of transactions have no limit: they are mostly reads, which wait only for migrations. */
+function clientFor(lockTimeoutMs: number | undefined): typeof PreparingClient {
+  if (lockTimeoutMs === undefined) return PreparingClient;
+  return class extends PreparingClient {
+    // One message, so it costs no round trip.
+    protected override readonly begin = `begin; set local lock_timeout = ${lockTimeoutMs}`;
+  };
 }
 
 /**

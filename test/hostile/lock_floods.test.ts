@@ -1,6 +1,6 @@
 /**
- * Other ways than the API of articles to wait for a locked row: the endpoint for agents, apps, and the endpoints of OAuth. Their floods
- * leave others connections, and their waits end.
+ * Other ways than the API of articles to wait for a locked row: the endpoint for agents, and apps. Their floods leave others
+ * connections, and their waits end.
  */
 
 import assert from 'node:assert/strict';
@@ -10,7 +10,7 @@ import shipped from '../../nuncio.config.ts';
 import { createPlatform } from '../../src/platform.ts';
 import { createApiUser } from '../support/clients/api_client.ts';
 import { callMcp, mcpToken } from '../support/clients/mcp_client.ts';
-import { createTestAccount, createTestClient, obtainCodeForm, postForm } from '../support/clients/oauth.ts';
+import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
 import { createConsoleUser } from '../support/console/console_user.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
@@ -104,16 +104,4 @@ test('changes of one app', async () => {
     const { status, body } = await change();
     assert.deepEqual([status, body.code], [503, 'busy']);
   });
-});
-
-test('a token request that waits too long for a lock may be repeated', async () => {
-  const account = await createTestAccount(server);
-  const client = await createTestClient(server, { scopes });
-  const { form } = await obtainCodeForm(server, { account, client, scopes });
-  await whileLocked(sql`lock table grants in access exclusive mode`, async () => {
-    const { status, headers, body } = await postForm(server, '/oauth/token', client, form);
-    assert.deepEqual([status, body.error], [503, 'temporarily_unavailable']);
-    assert.ok(Number(headers.get('retry-after')) > 0);
-  });
-  assert.equal((await postForm(server, '/oauth/token', client, form)).status, 200);
 });
