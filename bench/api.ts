@@ -4,6 +4,7 @@
  * Everything runs in turns within one run; the results are medians.
  *
  *   node bench/api.ts [--rounds 3] [--seconds 4] [--only GET,LIST,POST] [--profile GET|LIST|POST]
+ *   node bench/api.ts --rounds 15 --seconds 1 --only ADMISSION    # GET beside a server that admits every request
  *
  * The measured server has one core to itself (`taskset`). PostgreSQL and the load generator share the others.
  */
@@ -41,7 +42,7 @@ const { values } = parseArgs({
 const isWanted = (name: string) => values.only.split(',').includes(name);
 const milliseconds = Number(values.seconds) * 1_000;
 const connections = 32;
-const ports = { bare: 4811, nuncio: 4812 };
+const ports = { bare: 4811, nuncio: 4812, open: 4823 };
 const baseUrl = `http://localhost:${ports.nuncio}`;
 const bodyOfPost = JSON.stringify({ title: article.title, body: article.body });
 
@@ -70,6 +71,12 @@ async function measure(): Promise<void> {
   const id = await prepareArticles(token);
   const paths = { one: `/articles/${id}`, list: '/articles?limit=50' };
   const bare = await startBare(paths, token);
+  const open = isWanted('ADMISSION')
+    ? await startProcess('nuncio', ports.open, postgres.connectionString, '', {
+        BENCH_CONCURRENT_REQUESTS: '0',
+        BENCH_BASE_URL: baseUrl,
+      })
+    : undefined;
   const get = (port: number, path: string) => () =>
     load({ port, connections, milliseconds, status: 200, request: head('GET', path, token) });
   const post = () =>
@@ -107,6 +114,10 @@ async function measure(): Promise<void> {
       await note('bare GET', get(ports.bare, paths.one), bare);
       await note('GET an article', get(ports.nuncio, paths.one), nuncio);
     }
+    if (open !== undefined) {
+      await note('GET without admission', get(ports.open, paths.one), open);
+      await note('GET with admission', get(ports.nuncio, paths.one), nuncio);
+    }
     if (isWanted('LIST')) {
       await note('bare list', get(ports.bare, paths.list), bare);
       await note('GET a list of 50', get(ports.nuncio, paths.list), nuncio);
@@ -127,6 +138,7 @@ async function measure(): Promise<void> {
     `${name.padEnd(width)} ${median(name).toFixed(0).padStart(7)}/s ${median(name, 'micros').toFixed(0).padStart(5)} µs`;
   for (const [name, beside] of [
     ['GET an article', 'bare GET'],
+    ['GET with admission', 'GET without admission'],
     ['GET a list of 50', 'bare list'],
     ['POST with its event', 'database alone'],
   ] as const) {
@@ -247,6 +259,7 @@ async function startProcess(
   port: number,
   source: string,
   profile = '',
+  environment: Record<string, string> = {},
 ): Promise<ChildProcess> {
   const script = new URL('./support/api_server.ts', import.meta.url).pathname;
   const child = spawn(
@@ -254,6 +267,7 @@ async function startProcess(
     ['-c', cores.server, process.execPath, script, what, String(port), source, profile],
     {
       stdio: ['ignore', 'pipe', 'inherit'],
+      env: { ...process.env, ...environment },
     },
   );
   children.push(child);

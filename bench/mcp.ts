@@ -2,7 +2,7 @@
  * The endpoint for agents.
  *
  *   npx node bench/mcp.ts                              both
- *   npx node bench/mcp.ts tools [rounds] [seconds]     tool calls beside the same requests to the API
+ *   npx node bench/mcp.ts tools [seconds]              tool calls beside the same requests to the API
  *   npx node bench/mcp.ts events [streams] [seconds]   polls without news, and idle streams
  */
 

@@ -1,8 +1,9 @@
 /**
- * A node under twice the load that it can serve. Finds the rate that it holds, then offers twice as much, open-loop: reads, lists,
+ * A node under several times the load that it can serve. Finds the best goodput, then offers multiples of it, open-loop: reads, lists,
  * writes and publishes, and one journey a second (sign-in, consent, token, request, withdrawal) by a client of its own.
  *
- *   npx node bench/overload.ts [--limit 128,0] [--seconds 60] [--connections 1000] [--factor 2]
+ *   npx node bench/overload.ts [--limit 128] [--seconds 20] [--factors 1,2,4,1] [--connections 2000]
+ *   npx node bench/overload.ts --seconds 600 --factors 2      # twice the load for ten minutes
  *
  * `--limit` sets NUNCIO_CONCURRENT_REQUESTS of the measured servers, one after the other; 0 is a server without admission. The server
  * has one core (`taskset`). PostgreSQL, the generator and the journeys share the others.
@@ -29,10 +30,11 @@ import type { Phase, PhaseResult } from './support/open_loop.ts';
 
 const { values } = parseArgs({
   options: {
-    limit: { type: 'string', default: '128,0' },
-    seconds: { type: 'string', default: '60' },
-    connections: { type: 'string', default: '1000' },
-    factor: { type: 'string', default: '2' },
+    limit: { type: 'string', default: '128' },
+    seconds: { type: 'string', default: '20' },
+    // One network gets 4,375 connections of a node.
+    connections: { type: 'string', default: '2000' },
+    factors: { type: 'string', default: '1,2,4,1' },
   },
 });
 const seconds = Number(values.seconds);
@@ -40,7 +42,7 @@ const connectionsMax = Number(values.connections);
 /** A response that takes longer is of no use to its client. */
 const latencyMsMax = 2_000;
 const searchSeconds = 5;
-const port = 4_813;
+const port = 4_829;
 const baseUrl = `http://localhost:${port}`;
 const server = { baseUrl };
 const users = 16;
@@ -61,9 +63,9 @@ async function measure(limit: string): Promise<void> {
     await migrate(postgres.connectionString);
     await migrateCollections(postgres.connectionString, (await loadPlatform(null)).collections);
     const nuncio = await startServer(postgres.connectionString, limit);
-    const generator = fork(new URL('./support/open_loop.ts', import.meta.url));
+    const generator = fork(new URL('./support/open_loop.ts', import.meta.url), { serialization: 'advanced' });
     children.push(generator, nuncio);
-    await compare(limit, db, nuncio, generator);
+    await compare(limit, db, { nuncio, generator, dataDir });
   } finally {
     for (const child of children) await stop(child);
     await db.destroy();
@@ -72,52 +74,52 @@ async function measure(limit: string): Promise<void> {
   }
 }
 
-async function compare(limit: string, db: Database, nuncio: ChildProcess, generator: ChildProcess) {
-  const { client, accounts } = await prepareAccounts(db);
-  const requests = await prepareRequests(db, client, accounts);
-  const offer = (rate: number, duration: number) =>
-    runPhase(generator, { port, rate, seconds: duration, connectionsMax, requests, latencyMsMax });
-  console.log(`\nNUNCIO_CONCURRENT_REQUESTS=${limit}`);
-  const estimate = await closedLoop(requests);
-  let best = { rate: 0, goodput: 0 };
-  for (const part of [0.7, 0.85, 1, 1.15]) {
-    const rate = Math.round(estimate * part);
-    const result = await offer(rate, searchSeconds);
-    show(`offered ${rate}/s`, result);
-    const goodput = result.good / result.seconds;
-    if (goodput > best.goodput) best = { rate, goodput };
-  }
-  const rate = Math.round(best.goodput * Number(values.factor));
-  const journeys = new Journeys(client, accounts);
-  journeys.start();
-  const sampling = sample(nuncio);
-  const result = await offer(rate, seconds);
-  const { rssMax, loopLag } = await sampling.end();
-  await journeys.stop();
-  show(`offered ${rate}/s, ${values.factor} x`, result);
-  const ratio = result.good / result.seconds / best.goodput;
-  console.log(
-    `goodput ratio ${ratio.toFixed(2)}; journeys ${journeys.done} of ${journeys.begun}, p50 ${journeys.quantile(0.5)} ms, max ${journeys.quantile(1)} ms; ` +
-      `RSS max ${Math.round(rssMax / 1_048_576)} MiB; event loop p99 max ${Math.round(loopLag * 1_000)} ms`,
-  );
-  for (const [message, count] of journeys.failures) console.log(`  ${count} x ${message}`);
-  const text = await (await fetch(`${baseUrl}/metrics`)).text();
-  console.log(
-    text
-      .split('\n')
-      .filter((line) => /^nuncio_requests_(?:refused_total|limit).* [1-9]/.test(line))
-      .join('\n'),
-  );
+interface Measured {
+  nuncio: ChildProcess;
+  generator: ChildProcess;
+  dataDir: string;
 }
 
-function show(
-  name: string,
-  { good, late, refused, failed, p50Ms, p99Ms, queued, processor, ...rest }: PhaseResult,
-) {
-  const a = (count: number) => `${Math.round(count / rest.seconds)}/s`;
+async function compare(limit: string, db: Database, measured: Measured) {
+  const { client, accounts } = await prepareAccounts(db);
+  const requests = await prepareRequests(db, client, accounts);
+  console.log(`\nNUNCIO_CONCURRENT_REQUESTS=${limit}`);
+  const offer = async (name: string, rate: number, duration: number) => {
+    const journeys = new Journeys(client, accounts);
+    journeys.start();
+    const sampling = sample(measured);
+    const phase = { port, rate, seconds: duration, connectionsMax, requests, latencyMsMax };
+    const result = await runPhase(measured.generator, phase);
+    const { cores, text } = await sampling.end();
+    await journeys.stop();
+    show(`offered ${rate}/s${name}`, result);
+    const good = result.good / result.seconds;
+    return { ...result, rate: good, perCore: good / cores, text: `${text}; ${journeys.describe()}` };
+  };
+  let best = { rate: 0, perCore: 0 };
+  // Up to a rate that the node does not hold.
+  const estimate = await closedLoop(requests);
+  for (let rate = Math.round(estimate * 0.7), isHeld = true; isHeld; rate = Math.round(rate * 1.2)) {
+    const result = await offer('', rate, searchSeconds);
+    if (result.rate > best.rate) best = result;
+    isHeld = result.good > 0.9 * result.offered;
+  }
+  for (const factor of values.factors.split(',')) {
+    const result = await offer(`, ${factor} x`, Math.round(best.rate * Number(factor)), seconds);
+    const ratios = [result.rate / best.rate, result.perCore / best.perCore].map((ratio) => ratio.toFixed(2));
+    console.log(
+      `  goodput ${ratios[0]} of the best, ${ratios[1]} by processor time of the server; ${result.text}`,
+    );
+  }
+}
+
+function show(name: string, { seconds: duration, processor, ...result }: PhaseResult) {
+  const a = (count: number) => `${Math.round(count / duration)}/s`;
+  const { good, late, refused, failed, unsent, p50Ms, p99Ms, refusedP50Ms } = result;
   console.log(
-    `${name.padEnd(22)} good ${a(good)}, late ${a(late)}, refused ${a(refused)}, failed ${a(failed)}; ` +
-      `accepted p50 ${p50Ms.toFixed(0)} ms, p99 ${p99Ms.toFixed(0)} ms; no connection free ${a(queued)}; generator ${processor.toFixed(2)} cores`,
+    `${name.padEnd(22)} good ${a(good)}, late ${a(late)}, refused ${a(refused)}, failed ${a(failed)}, unsent ${a(unsent)}; ` +
+      `accepted p50 ${p50Ms.toFixed(0)} ms, p99 ${p99Ms.toFixed(0)} ms, refused p50 ${refusedP50Ms.toFixed(0)} ms; ` +
+      `generator ${processor.toFixed(2)} cores`,
   );
 }
 
@@ -151,7 +153,13 @@ class Journeys {
     await Promise.all(this.#running);
   }
 
-  quantile(share: number): number {
+  describe(): string {
+    const failures = [...this.failures].map(([message, count]) => `, ${count} x ${message}`);
+    const [p50, max] = [this.#quantile(0.5), this.#quantile(1)];
+    return `journeys ${this.done} of ${this.begun}, p50 ${p50} ms, max ${max} ms${failures.join('')}`;
+  }
+
+  #quantile(share: number): number {
     const sorted = this.#durations.toSorted((a, b) => a - b);
     return Math.round(sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN);
   }
@@ -165,11 +173,14 @@ class Journeys {
       if (form < 0) throw new Error(`the account page is ${page.response.status}`);
       const { response } = await browser.submit(page, {}, form);
       if (response.status !== 200) throw new Error(`the withdrawal is ${response.status}`);
+      const duration = performance.now() - startedAt;
+      // The promise is that a node refuses it a second later.
+      await new Promise((resolve) => setTimeout(resolve, 1_000));
       const headers = { authorization: `Bearer ${accessToken}` };
       const { status } = await fetch(`${baseUrl}/articles`, { headers });
       if (status === 200) throw new Error('the withdrawn token is accepted');
       this.done += 1;
-      this.#durations.push(performance.now() - startedAt);
+      this.#durations.push(duration);
     } catch (error) {
       const message = (error as Error).message.slice(0, 60).replaceAll('\n', ' ');
       this.failures.set(message, (this.failures.get(message) ?? 0) + 1);
@@ -177,16 +188,26 @@ class Journeys {
   }
 }
 
-/** The server's resident memory, and the worst event loop delay of a second. */
-function sample({ pid }: ChildProcess) {
+/** Where time goes: processors, memory, event loop, places and reasons of refusals, from now to `end`. */
+function sample({ nuncio, dataDir }: Measured) {
+  const used = () => ({
+    at: performance.now(),
+    nuncio: cpuSeconds([nuncio.pid as number]),
+    postgres: cpuSeconds(postgresProcesses(dataDir)),
+  });
+  const before = used();
   let rssMax = 0;
   let loopLag = 0;
+  const limits: number[] = [];
   let reading: Promise<void> | undefined;
+  let last = '';
   const read = async () => {
-    const pages = readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1];
+    const pages = readFileSync(`/proc/${nuncio.pid}/statm`, 'utf8').split(' ')[1];
     rssMax = Math.max(rssMax, Number(pages) * 4_096);
-    const text = await (await fetch(`${baseUrl}/metrics`)).text();
-    loopLag = Math.max(loopLag, Number(/^nodejs_eventloop_lag_p99_seconds (\S+)/m.exec(text)?.[1]));
+    last = await (await fetch(`${baseUrl}/metrics`)).text();
+    const value = (name: string) => Number(new RegExp(`^${name} (\\S+)`, 'm').exec(last)?.[1]);
+    loopLag = Math.max(loopLag, value('nodejs_eventloop_lag_p99_seconds'));
+    limits.push(value('nuncio_requests_limit'));
   };
   const timer = setInterval(() => {
     reading ??= read()
@@ -199,12 +220,39 @@ function sample({ pid }: ChildProcess) {
     async end() {
       clearInterval(timer);
       await reading;
-      return { rssMax, loopLag };
+      const after = used();
+      const cores = (of: 'nuncio' | 'postgres') =>
+        ((after[of] - before[of]) * 1_000) / (after.at - before.at);
+      const refused = last.match(/^nuncio_requests_refused_total\S+ [1-9].*/gm) ?? [];
+      const text =
+        `server ${cores('nuncio').toFixed(2)} cores, PostgreSQL ${cores('postgres').toFixed(2)}; ` +
+        `RSS max ${Math.round(rssMax / 1_048_576)} MiB; event loop p99 max ${Math.round(loopLag * 1_000)} ms; ` +
+        `places ${Math.min(...limits)} to ${Math.max(...limits)}; ` +
+        `refused so far ${refused.map((line) => line.replace('nuncio_requests_refused_total', '')).join(' ')}`;
+      return { cores: cores('nuncio'), text };
     },
   };
 }
 
-/** The rate of 64 connections that send as fast as responses arrive, each kind on its own, weighted as in the mix. */
+function postgresProcesses(dataDir: string): number[] {
+  const postmaster = Number(
+    readFileSync(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8').split('\n', 1)[0],
+  );
+  const children = readFileSync(`/proc/${postmaster}/task/${postmaster}/children`, 'utf8');
+  return [postmaster, ...children.trim().split(' ').map(Number)];
+}
+
+/** Processor time that processes have used. The kernel counts 100 ticks a second. */
+function cpuSeconds(pids: readonly number[]): number {
+  let ticks = 0;
+  for (const pid of pids) {
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+    ticks += Number(fields[11]) + Number(fields[12]);
+  }
+  return ticks / 100;
+}
+
+/** The rate of 32 connections that send as fast as responses arrive, each kind on its own, weighted as in the mix. */
 async function closedLoop(requests: Phase['requests']): Promise<number> {
   const statuses = [200, 200, 201, 202];
   let secondsEach = 0;
@@ -212,7 +260,7 @@ async function closedLoop(requests: Phase['requests']): Promise<number> {
   for (const [index, status] of statuses.entries()) {
     const own = requests.filter((_request, at) => at % statuses.length === index);
     const { text = '', weight = 0 } = own[0] ?? {};
-    const rate = await load({ port, connections: 64, milliseconds: 3_000, request: text, status });
+    const rate = await load({ port, connections: 32, milliseconds: 3_000, request: text, status });
     secondsEach += weight / rate;
     weights += weight;
   }

@@ -1,7 +1,7 @@
 /**
  * `npm run bench [program…]`: runs the programs, each for some minutes, and writes one report with tables and pictures to
  * bench/results, and the figures of docs/sizing.md. With names of programs, it runs these and keeps the other results of the last
- * run. `--pages` writes the pages from the last run.
+ * run. `--quick` takes a third of the time, with shorter rounds. `--pages` writes the pages from the last run.
  */
 
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -13,16 +13,55 @@ import { parseArgs } from 'node:util';
 import { type Run, replaceParts, reportFiles, sizingParts } from './report/pages.ts';
 import type { BenchRecord } from './support/record.ts';
 
-/** The arguments of each program, and the results that it records. */
-const programs: Record<string, { args: string[]; records: string[] }> = {
-  deliveries: { args: ['bench/deliveries.ts', 'throughput', '60000'], records: ['deliveries'] },
-  single: { args: ['bench/deliveries.ts', 'single', '8', '32'], records: ['single'] },
-  latency: { args: ['bench/deliveries.ts', 'latency', '10'], records: ['latency'] },
-  backlog: { args: ['bench/deliveries.ts', 'backlog', '200000'], records: ['idle', 'backlog'] },
-  disk: { args: ['bench/deliveries.ts', 'disk', '20000', '4'], records: ['disk'] },
-  api: { args: ['bench/api.ts', '--seconds', '3'], records: ['api'] },
-  tokens: { args: ['bench/token.ts', '--rounds', '5'], records: ['tokens'] },
-  pull: { args: ['bench/pull.ts', '100000', '1000'], records: ['pull'] },
+interface Program {
+  args: string[];
+  /** With `--quick`. */
+  quick: string[];
+  records: string[];
+}
+
+const deliveries = 'bench/deliveries.ts';
+const programs: Record<string, Program> = {
+  deliveries: {
+    args: [deliveries, 'throughput', '60000'],
+    quick: [deliveries, 'throughput', '20000'],
+    records: ['deliveries'],
+  },
+  single: {
+    args: [deliveries, 'single', '8', '32'],
+    quick: [deliveries, 'single', '3', '32'],
+    records: ['single'],
+  },
+  latency: {
+    args: [deliveries, 'latency', '10'],
+    quick: [deliveries, 'latency', '4'],
+    records: ['latency'],
+  },
+  backlog: {
+    args: [deliveries, 'backlog', '200000'],
+    quick: [deliveries, 'backlog', '100000'],
+    records: ['idle', 'backlog'],
+  },
+  disk: {
+    args: [deliveries, 'disk', '20000', '4'],
+    quick: [deliveries, 'disk', '5000', '4'],
+    records: ['disk'],
+  },
+  api: {
+    args: ['bench/api.ts', '--seconds', '3'],
+    quick: ['bench/api.ts', '--seconds', '1'],
+    records: ['api'],
+  },
+  tokens: {
+    args: ['bench/token.ts', '--rounds', '5'],
+    quick: ['bench/token.ts', '--rounds', '3'],
+    records: ['tokens'],
+  },
+  pull: {
+    args: ['bench/pull.ts', '100000', '1000'],
+    quick: ['bench/pull.ts', '30000', '300'],
+    records: ['pull'],
+  },
 };
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -30,7 +69,7 @@ const results = join(root, 'bench/results');
 const sizingPage = join(root, 'docs/sizing.md');
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { pages: { type: 'boolean', default: false } },
+  options: { pages: { type: 'boolean', default: false }, quick: { type: 'boolean', default: false } },
 });
 const unknown = positionals.find((name) => programs[name] === undefined);
 if (unknown !== undefined) throw new Error(`${unknown}: there are ${Object.keys(programs).join(', ')}`);
@@ -66,11 +105,14 @@ async function runAll(names: readonly string[]): Promise<Run> {
 }
 
 function runProgram(name: string, file: string): BenchRecord[] {
-  const { args } = programs[name] as { args: string[] };
+  const program = programs[name] as Program;
+  const args = values.quick ? program.quick : program.args;
   console.log(`${name}: ${args.join(' ')}`);
+  const startedAt = performance.now();
   const env = { ...process.env, BENCH_RECORDS: file };
   const { status } = spawnSync(process.execPath, args, { cwd: root, env, stdio: 'inherit' });
   if (status !== 0) throw new Error(`${name} failed`);
+  console.log(`${name}: ${Math.round((performance.now() - startedAt) / 1_000)} s\n`);
   return readFileSync(file, 'utf8')
     .trimEnd()
     .split('\n')
@@ -89,6 +131,7 @@ function describeRun(): Omit<Run, 'records'> {
     commit,
     machine:
       `${availableParallelism()} cores (${model}) and ${gibibytes} GiB, shared by Nuncio, PostgreSQL, the load generator and ` +
-      `the subscriber; ${process.platform} ${process.arch}, Node ${process.versions.node}.`,
+      `the subscriber; ${process.platform} ${process.arch}, Node ${process.versions.node}.` +
+      (values.quick ? ' A quick run, with short rounds.' : ''),
   };
 }

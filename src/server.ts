@@ -24,7 +24,7 @@ import { readEgressProxy } from './egress/proxy.ts';
 import { FanOutWaker } from './events/fan_out_waker.ts';
 import { collectAtRest } from './garbage_collection.ts';
 import { createScopeCatalogue } from './grants/scopes.ts';
-import { closeApplication, createApplication } from './http/application.ts';
+import { closeApplication, createApplication, headersOf } from './http/application.ts';
 import { Closing } from './http/closing.ts';
 import { registerHealth } from './http/health.ts';
 import { startIdempotencySweep } from './http/idempotency.ts';
@@ -93,6 +93,12 @@ const lockTimeoutMs = 3_000;
 
 /** Timeouts for queries of the delivery log: for one statement, and for a free connection. */
 const logTimeouts = { statementTimeoutMs: 10_000, connectionTimeoutMs: 3_000 };
+
+/**
+ * Connections that wait to be accepted. With Node.js's 511, a burst of new connections overflows the queue of a busy node, and the
+ * clients repeat their SYN after 1, 3, 7 and more seconds. Linux limits it to `net.core.somaxconn`, 4,096 by default.
+ */
+const connectionBacklog = 4_096;
 
 /**
  * Starts the server.
@@ -207,6 +213,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
       logger.warn({ err: error }, 'cannot delete expired idempotency keys'),
     ),
   );
+  const errors = new EventErrors(platform.mcp.events.firstErrorCode);
   const webhooks = createWebhooks({
     db,
     logDb,
@@ -222,7 +229,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     kinds: platform.eventKinds,
     settings: platform.webhooks,
     agents: {
-      forbiddenCode: new EventErrors(platform.mcp.events.firstErrorCode).codeOf('Forbidden'),
+      codeOf: { Forbidden: errors.codeOf('Forbidden'), NotFound: errors.codeOf('NotFound') },
       webhookId: platform.mcp.events.webhookId,
     },
     conversions: platform.conversions,
@@ -274,7 +281,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   await webhooks.start();
   mailing.start();
   if (config.metricsPort !== null) await metricsApp.listen({ port: config.metricsPort, host: config.host });
-  await app.listen({ port: config.port, host: config.host });
+  await app.listen({ port: config.port, host: config.host, backlog: connectionBacklog });
   const { port, address, family } = app.server.address() as AddressInfo;
   return `${config.tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }
@@ -350,7 +357,8 @@ function limitServerLoad(
     logger,
     requestsMax: config.concurrentRequests,
     page: showProblem,
-    identify({ headers: { authorization } }) {
+    headers: Object.entries(headersOf(config)).flat(),
+    identify({ authorization }) {
       // The last word is the token, whatever the scheme.
       const claims = claimsOf(authorization?.split(' ').at(-1) ?? '');
       if (claims === undefined) return undefined;

@@ -1,11 +1,11 @@
 /**
- * Tool calls beside the same requests to the API, in turns within one run: processor time of the server for each, rate with 16
- * connections, and time of a request with one connection. The server has one core to itself; PostgreSQL and the load share the
- * others. Results are medians of the rounds; ratios are those of the medians.
+ * Tool calls beside the same requests to the API, in turns of a tenth of a second, so that both have the same share of what else runs on
+ * the machine: processor time of the server for each, rate with 16 connections, and time of a request with one connection. The
+ * connections stay open. The server has one core to itself; PostgreSQL and the load share the others.
  */
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createAccount } from '../../src/accounts/account.ts';
@@ -22,7 +22,7 @@ import { ensureSigningKeys, loadSigningKeys } from '../../src/oauth/signing_keys
 import { createTokenExchange } from '../../src/oauth/token_exchange.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { article, secret } from '../support/article.ts';
-import { load } from '../support/load.ts';
+import { openLoad } from '../support/load.ts';
 
 const port = 4_813;
 const baseUrl = `http://localhost:${port}`;
@@ -31,12 +31,15 @@ const connections = 16;
 const cores = { server: '0', rest: `1-${availableParallelism() - 1}` };
 const scopes = ['read:posts', 'write:posts'];
 
-interface Turn {
-  /** Microseconds of the server's processor for each response, and of waiting for it with one connection. */
+const warmUpMs = 2_000;
+const turnMs = 100;
+
+/** What the turns of a load took together. */
+interface Sum {
+  responses: number;
+  milliseconds: number;
+  /** Processor time of the server in microseconds. */
   cpu: number;
-  wait: number;
-  /** Responses a second. */
-  rate: number;
 }
 
 interface Work {
@@ -45,8 +48,8 @@ interface Work {
   request: string;
 }
 
-/** @param options rounds, and seconds of each turn */
-export async function measureTools([rounds = '5', seconds = '2']: readonly string[]): Promise<void> {
+/** @param options seconds for each operation */
+export async function measureTools([seconds = '20']: readonly string[]): Promise<void> {
   // Before PostgreSQL starts, because it inherits the CPU affinity.
   const { status } = spawnSync('taskset', ['-a', '-c', '-p', cores.rest, String(process.pid)]);
   if (status !== 0) throw new Error('taskset is needed, and two cores');
@@ -60,7 +63,7 @@ export async function measureTools([rounds = '5', seconds = '2']: readonly strin
     const tokens = await prepareTokens(db);
     server = await start(postgres.connectionString);
     const pairs = await preparePairs(tokens);
-    await measure(server, pairs, Number(rounds), Number(seconds) * 1_000);
+    await measure(server, pairs, Number(seconds) * 1_000);
   } finally {
     if (server !== undefined) await stop(server);
     await db.destroy();
@@ -72,30 +75,46 @@ export async function measureTools([rounds = '5', seconds = '2']: readonly strin
 async function measure(
   server: ChildProcess,
   pairs: readonly (readonly [rest: Work, tool: Work])[],
-  rounds: number,
   milliseconds: number,
 ): Promise<void> {
-  const turns = new Map<string, Turn[]>();
-  // The first round warms up the compiler.
-  for (let round = 0; round <= rounds; round++) {
-    for (const work of pairs.flat()) {
-      const before = cpuMicros(server);
-      const rate = await load({ ...work, port, connections, milliseconds });
-      const cpu = (cpuMicros(server) - before) / ((rate * milliseconds) / 1_000);
-      const wait = 1e6 / (await load({ ...work, port, connections: 1, milliseconds: milliseconds / 2 }));
-      if (round > 0) turns.set(work.name, [...(turns.get(work.name) ?? []), { cpu, wait, rate }]);
+  console.log('                     processor µs          one connection µs     responses/s');
+  for (const pair of pairs) {
+    const busy = await measureTurns(server, pair, connections, milliseconds);
+    const single = await measureTurns(server, pair, 1, milliseconds / 2);
+    const columns = [
+      busy.map(({ cpu, responses }) => cpu / responses),
+      single.map((sum) => (sum.milliseconds * 1_000) / sum.responses),
+      busy.map((sum) => (sum.responses * 1_000) / sum.milliseconds),
+    ].map(([rest = 0, tool = 0]) => {
+      return `${rest.toFixed(0).padStart(6)} ${tool.toFixed(0).padStart(6)}  ${(tool / rest).toFixed(2)}`;
+    });
+    console.log(`${pair[1].name.padEnd(18)} ${columns.join('   ')}`);
+  }
+}
+
+/** @returns a sum for each, in their order */
+async function measureTurns(
+  server: ChildProcess,
+  works: readonly Work[],
+  ofEach: number,
+  milliseconds: number,
+): Promise<Sum[]> {
+  const loads = await Promise.all(works.map((work) => openLoad({ ...work, port, connections: ofEach })));
+  const sums = works.map((): Sum => ({ responses: 0, milliseconds: 0, cpu: 0 }));
+  // Compiles the code.
+  for (const load of loads) await load.run(warmUpMs);
+  const endsAt = performance.now() + milliseconds;
+  while (performance.now() < endsAt) {
+    for (const [index, load] of loads.entries()) {
+      const sum = sums[index] as Sum;
+      const [cpu, begunAt] = [cpuMicros(server), performance.now()];
+      sum.responses += await load.run(turnMs);
+      sum.milliseconds += performance.now() - begunAt;
+      sum.cpu += cpuMicros(server) - cpu;
     }
   }
-  const median = ({ name }: Work, of: keyof Turn) =>
-    (turns.get(name) ?? []).map((turn) => turn[of]).toSorted((a, b) => a - b)[Math.floor(rounds / 2)] ?? 0;
-  console.log('                     processor µs          one connection µs     responses/s');
-  for (const [rest, tool] of pairs) {
-    const columns = (['cpu', 'wait', 'rate'] as const).map((of) => {
-      const [one, other] = [median(rest, of), median(tool, of)];
-      return `${one.toFixed(0).padStart(6)} ${other.toFixed(0).padStart(6)}  ${(other / one).toFixed(2)}`;
-    });
-    console.log(`${tool.name.padEnd(18)} ${columns.join('   ')}`);
-  }
+  for (const load of loads) load.close();
+  return sums;
 }
 
 interface Tokens {
@@ -185,10 +204,11 @@ function requestText(
   return `${lines.join('\r\n')}\r\n\r\n${body ?? ''}`;
 }
 
-/** Processor time that the server has used so far. The kernel counts 100 ticks a second. */
+/** Processor time that the threads of the server have used so far. */
 function cpuMicros({ pid }: ChildProcess): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
-  return (Number(fields[11]) + Number(fields[12])) * 10_000;
+  const threads = readdirSync(`/proc/${pid}/task`);
+  const times = threads.map((id) => readFileSync(`/proc/${pid}/task/${id}/schedstat`, 'utf8').split(' ')[0]);
+  return times.reduce((sum, nanoseconds) => sum + Number(nanoseconds) / 1_000, 0);
 }
 
 async function start(connectionString: string): Promise<ChildProcess> {

@@ -29,6 +29,8 @@ if (what === 'bare') {
   const limit = process.env.BENCH_CONCURRENT_REQUESTS;
   const environment = {
     PORT: port,
+    // Tokens of the one server are good at the other.
+    NUNCIO_BASE_URL: process.env.BENCH_BASE_URL ?? `http://localhost:${port}`,
     NUNCIO_RATE_LIMIT: '1000000000',
     ...(limit === undefined ? {} : { NUNCIO_CONCURRENT_REQUESTS: limit }),
   };

@@ -35,19 +35,45 @@ export async function loadToTheEnd(options: LoadOptions): Promise<number> {
   return counts.reduce((sum, count) => sum + count, 0);
 }
 
-function openConnections(options: LoadOptions): Promise<Counter[]> {
+/** Connections that stay open between turns of load. */
+export interface Load {
+  /** Sends for some milliseconds, then waits for the last response of each connection. @returns the number of responses */
+  run(milliseconds: number): Promise<number>;
+  close(): void;
+}
+
+export async function openLoad(options: Omit<LoadOptions, 'milliseconds'>): Promise<Load> {
+  const counters = await openConnections(options);
+  return {
+    async run(milliseconds) {
+      const counts = counters.map((counter) => counter.turn(milliseconds));
+      return (await Promise.all(counts)).reduce((sum, count) => sum + count, 0);
+    },
+    close() {
+      for (const counter of counters) counter.stop();
+    },
+  };
+}
+
+function openConnections(options: Omit<LoadOptions, 'milliseconds'>): Promise<Counter[]> {
   return Promise.all(Array.from({ length: options.connections }, () => openConnection(options)));
 }
 
 interface Counter {
   start(): void;
+  /** Sends for some milliseconds. @returns the responses, when the last one has arrived */
+  turn(milliseconds: number): Promise<number>;
   /** Stops sending. @returns the responses since the start, including those to requests in flight */
   drain(): Promise<number>;
   /** @returns the responses since the start */
   stop(): number;
 }
 
-async function openConnection({ port, request, status }: LoadOptions): Promise<Counter> {
+async function openConnection({
+  port,
+  request,
+  status,
+}: Omit<LoadOptions, 'milliseconds'>): Promise<Counter> {
   const socket = connect({ port, host: '127.0.0.1', noDelay: true });
   await new Promise((resolve, reject) => socket.once('connect', resolve).once('error', reject));
   const bytes = Buffer.from(request);
@@ -55,6 +81,9 @@ async function openConnection({ port, request, status }: LoadOptions): Promise<C
   let answers = 0;
   let isStopped = false;
   let isLast = false;
+  /** Ends a turn. */
+  let onTurnEnd: ((answers: number) => void) | undefined;
+  let turnEndsAt = 0;
   const drained = Promise.withResolvers<number>();
   /** Bytes of the current response that have not arrived yet. */
   let missing = 0;
@@ -70,6 +99,7 @@ async function openConnection({ port, request, status }: LoadOptions): Promise<C
       if (begun.toString('latin1', 0, expected.length) !== expected) {
         isStopped = true;
         drained.resolve(answers);
+        onTurnEnd?.(answers);
         console.error(begun.toString());
         return;
       }
@@ -78,12 +108,21 @@ async function openConnection({ port, request, status }: LoadOptions): Promise<C
     }
     if (missing > 0) return;
     answers += 1;
+    if (onTurnEnd !== undefined && performance.now() >= turnEndsAt) return onTurnEnd(answers);
     if (!isLast) return void socket.write(bytes);
     drained.resolve(answers);
     socket.destroy();
   });
   return {
     start: () => socket.write(bytes),
+    turn(milliseconds) {
+      answers = 0;
+      turnEndsAt = performance.now() + milliseconds;
+      return new Promise((resolve) => {
+        onTurnEnd = resolve;
+        socket.write(bytes);
+      });
+    },
     drain() {
       isLast = true;
       return drained.promise;

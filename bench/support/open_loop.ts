@@ -1,6 +1,6 @@
 /**
- * An open-loop load generator, as a separate process: requests begin at their time, whether or not earlier ones have their responses. It
- * keeps connections open as Node.js's own agent does, one request at a time on each, but writes prepared bytes and reads only status
+ * An open-loop load generator, as a separate process: requests begin at their time, whether or not earlier ones have their responses. A
+ * request that finds no free connection is not sent, and is counted apart. It keeps connections open as Node.js's own agent does, one request at a time on each, but writes prepared bytes and reads only status
  * and length, so that little of the machine is taken from the server.
  *
  * The parent sends `Phase`s, and gets a `PhaseResult` for each.
@@ -26,13 +26,15 @@ export interface PhaseResult {
   good: number;
   late: number;
   refused: number;
-  /** Other statuses, closed connections, and requests that got no connection or response. */
+  /** Other statuses, closed connections, and requests that got no response. */
   failed: number;
+  /** Requests that were not sent, because no connection was free: a limit of the generator. */
+  unsent: number;
   /** Of accepted requests, from the time when they were due. */
   p50Ms: number;
   p99Ms: number;
-  /** Requests for which no connection was free at first. */
-  queued: number;
+  /** Of refused requests. */
+  refusedP50Ms: number;
   seconds: number;
   /** Share of one processor that the generator used. */
   processor: number;
@@ -51,6 +53,7 @@ process.once('disconnect', () => process.exit());
 
 class Connection {
   readonly socket: Socket;
+  readonly isOpen: Promise<unknown>;
   dueAt = 0;
   isBusy = false;
   #head = '';
@@ -61,6 +64,7 @@ class Connection {
     this.socket = connect({ port, host: '127.0.0.1', noDelay: true });
     this.socket.on('error', () => {});
     this.socket.on('close', () => onResponse(this, 0));
+    this.isOpen = new Promise((resolve) => this.socket.once('connect', resolve).once('close', resolve));
     this.socket.on('data', (chunk: Buffer) => {
       let { length } = chunk;
       if (this.#missing === 0) {
@@ -117,36 +121,40 @@ function pace({ rate, seconds }: Phase, startedAt: number, offer: (dueAt: number
 
 /** One phase: its connections, and what became of its requests. */
 class Run {
+  /** Requests that are due earlier do not count. */
+  measuredFrom = Number.POSITIVE_INFINITY;
   readonly latencies: number[] = [];
-  readonly counts = { offered: 0, good: 0, late: 0, refused: 0, failed: 0, queued: 0 };
+  readonly refusedLatencies: number[] = [];
+  readonly counts = { offered: 0, good: 0, late: 0, refused: 0, failed: 0, unsent: 0 };
   readonly #phase: Phase;
   readonly #pick: () => Buffer;
-  readonly #measuredFrom: number;
   readonly #idle: Connection[] = [];
-  readonly #waiting: number[] = [];
-  #nextWaiting = 0;
-  #open = 0;
+  readonly #connections = new Set<Connection>();
   #inFlight = 0;
 
-  constructor(phase: Phase, measuredFrom: number) {
+  constructor(phase: Phase) {
     this.#phase = phase;
     this.#pick = picker(phase.requests);
-    this.#measuredFrom = measuredFrom;
+  }
+
+  /** Opens all connections, some at a time. */
+  async open(): Promise<void> {
+    while (this.#connections.size < this.#phase.connectionsMax) {
+      const some = Array.from({ length: 50 }, () => this.#connect());
+      await Promise.all(some.map(({ isOpen }) => isOpen));
+      this.#idle.push(...some);
+    }
   }
 
   offer(dueAt: number): void {
-    if (dueAt >= this.#measuredFrom) this.counts.offered += 1;
+    if (dueAt >= this.measuredFrom) this.counts.offered += 1;
     let connection = this.#idle.pop();
     while (connection?.socket.destroyed === true) connection = this.#idle.pop();
-    if (connection === undefined && this.#open < this.#phase.connectionsMax) {
-      this.#open += 1;
-      connection = new Connection(this.#phase.port, (each, status) => this.#onResponse(each, status));
+    if (connection === undefined && this.#connections.size < this.#phase.connectionsMax) {
+      connection = this.#connect();
     }
     if (connection !== undefined) this.#send(connection, dueAt);
-    else {
-      this.counts.queued += 1;
-      this.#waiting.push(dueAt);
-    }
+    else if (dueAt >= this.measuredFrom) this.counts.unsent += 1;
   }
 
   /** Waits for the last responses. What has none failed. */
@@ -154,9 +162,15 @@ class Run {
     for (const until = performance.now() + graceMs; this.#inFlight > 0 && performance.now() < until; ) {
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
-    const unsent = this.#waiting.slice(this.#nextWaiting).filter((dueAt) => dueAt >= this.#measuredFrom);
-    this.counts.failed += unsent.length + this.#inFlight;
-    for (const { socket } of this.#idle) socket.destroy();
+    this.counts.failed += this.#inFlight;
+    for (const { socket } of this.#connections) socket.destroy();
+  }
+
+  #connect(): Connection {
+    const { port } = this.#phase;
+    const connection = new Connection(port, (each, status) => this.#onResponse(each, status));
+    this.#connections.add(connection);
+    return connection;
   }
 
   #send(connection: Connection, dueAt: number): void {
@@ -167,26 +181,21 @@ class Run {
   }
 
   #onResponse(connection: Connection, status: number): void {
-    if (status === 0) this.#open -= 1;
+    if (status === 0) this.#connections.delete(connection);
     if (connection.isBusy) {
       connection.isBusy = false;
       this.#inFlight -= 1;
       // The ramp does not count.
-      if (connection.dueAt >= this.#measuredFrom) this.#note(status, performance.now() - connection.dueAt);
+      if (connection.dueAt >= this.measuredFrom) this.#note(status, performance.now() - connection.dueAt);
     }
-    if (status === 0) return;
-    const dueAt = this.#waiting[this.#nextWaiting];
-    if (dueAt === undefined) {
-      this.#idle.push(connection);
-      return;
-    }
-    this.#nextWaiting += 1;
-    this.#send(connection, dueAt);
+    if (status !== 0) this.#idle.push(connection);
   }
 
   #note(status: number, ms: number): void {
-    if (status === 503) this.counts.refused += 1;
-    else if (status < 200 || status >= 300) this.counts.failed += 1;
+    if (status === 503) {
+      this.counts.refused += 1;
+      this.refusedLatencies.push(ms);
+    } else if (status < 200 || status >= 300) this.counts.failed += 1;
     else {
       this.latencies.push(ms);
       this.counts[ms <= this.#phase.latencyMsMax ? 'good' : 'late'] += 1;
@@ -195,21 +204,26 @@ class Run {
 }
 
 async function run(phase: Phase): Promise<PhaseResult> {
+  const measured = new Run(phase);
+  await measured.open();
   const startedAt = performance.now();
-  const measured = new Run(phase, startedAt + rampMs);
+  measured.measuredFrom = startedAt + rampMs;
   const before = process.cpuUsage();
   await pace(phase, startedAt, (dueAt) => measured.offer(dueAt));
   const { user, system } = process.cpuUsage(before);
   const elapsed = (performance.now() - startedAt) / 1_000;
   await measured.end();
-  const { counts, latencies } = measured;
-  latencies.sort((a, b) => a - b);
-  const quantile = (share: number) => latencies[Math.floor(latencies.length * share)] ?? Number.NaN;
+  const { counts, latencies, refusedLatencies } = measured;
   return {
     ...counts,
-    p50Ms: quantile(0.5),
-    p99Ms: quantile(0.99),
+    p50Ms: quantile(latencies, 0.5),
+    p99Ms: quantile(latencies, 0.99),
+    refusedP50Ms: quantile(refusedLatencies, 0.5),
     seconds: phase.seconds,
     processor: (user + system) / 1e6 / elapsed,
   };
+}
+
+function quantile(values: readonly number[], share: number): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length * share)] ?? Number.NaN;
 }

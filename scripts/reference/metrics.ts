@@ -6,7 +6,7 @@ import { createIntakeMetrics } from '../../src/events/intake_metrics.ts';
 import { countFalseHints, countRequests } from '../../src/http/metrics.ts';
 import { limitConnections } from '../../src/http/overload/connection_limit.ts';
 import { createOverloadMetrics } from '../../src/http/overload/overload_metrics.ts';
-import { createMailMetrics } from '../../src/mail/mailer.ts';
+import { createMailMetrics } from '../../src/mail/metrics.ts';
 import { restartMetric } from '../../src/webhooks/engine/engine_handle.ts';
 import { createWorkerMetrics } from '../../src/webhooks/lanes/metrics.ts';
 import { addAcknowledgementMetrics } from '../../src/webhooks/reader/acknowledgement.ts';

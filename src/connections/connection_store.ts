@@ -8,7 +8,7 @@ import { keptDays, keptFor } from '../database/retention.ts';
 import { joinSteps, type KnownConnection } from './joining.ts';
 import type { ConnectionOutcome, PendingStep, Step } from './step.ts';
 
-/** Maximum numbers of traces: of one app, of all unregistered apps, and of the server. */
+/** Maximum numbers of traces: of one app, authenticated and others each, of all unregistered apps, and of the server. */
 const tracesMax = { client: 500, unknown: 2_000, server: 100_000 };
 /** Maximum steps of one connection. Further ones are dropped. */
 const stepsMax = 40;
@@ -132,21 +132,27 @@ export function connectionCursor({ id, startedAt }: Connection): string {
 export const cursorForm = /^\d{1,15} [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 /**
- * Deletes what is over a limit. Of an app that has too many traces, those of the addresses that sent most leave first, so that a flood
- * removes only itself.
+ * Deletes what is over a limit. Traces of a user who signed in, or of an app that got a token, are counted apart, so that requests with the
+ * public id of an app remove none of them. Of too many, those of the addresses that sent most leave first, so that a flood removes only
+ * itself.
  */
 export async function pruneConnections(db: Database): Promise<void> {
   await sql`
-    with by_sender as (
-      select id, started_at, case when is_known then client_id end as owner,
-        row_number() over (partition by case when is_known then client_id end, source order by started_at desc) as of_sender
+    with named as (
+      select id, started_at, source, case when is_known then client_id end as owner,
+        account_id is not null or grant_id is not null or outcome = 'connected' as is_authenticated
       from connections
+    ), by_sender as (
+      select *, row_number() over (partition by owner, is_authenticated, source order by started_at desc) as of_sender,
+        row_number() over (partition by is_authenticated, source order by started_at desc) as of_source
+      from named
     ), by_owner as (
-      select id, owner, of_sender, started_at,
-        row_number() over (partition by owner order by of_sender, started_at desc) as of_owner
+      select *, row_number() over (partition by owner, is_authenticated order by of_sender, started_at desc) as of_owner
       from by_sender
     ), by_server as (
-      select id, owner, of_owner, row_number() over (order by of_sender, started_at desc) as of_server from by_owner
+      select id, owner, of_owner,
+        row_number() over (order by not is_authenticated, of_source, started_at desc) as of_server
+      from by_owner
     )
     delete from connections where id in (
       select id from by_server

@@ -32,6 +32,8 @@ const explanationLengthMax = 600;
 const unknownIdLengthMax = 200;
 const hidden = '[hidden]';
 const tokenForm = /\beyJ[\w-]{8,}(?:\.[\w-]*)*/g;
+/** Secrets of subscriptions. Their base64 has characters that also separate words. */
+const webhookSecretForm = /\bwhsec_[A-Za-z0-9+/=_-]{8,}/g;
 /** Long random text, which is how secrets look. Ids have the form of a UUID, or are URLs. */
 const randomForm = /(?<![\w./-])[A-Za-z0-9_~+-]{32,}(?![\w./-])/g;
 const idForm = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
@@ -53,6 +55,7 @@ export function redact(text: string, params: Readonly<Record<string, unknown>> =
     // Without the punctuation of the sentence around it.
     .replace(/https?:\/\/[^\s"'<>]*[^\s"'<>.,;:!)]/gi, (url) => withoutQuery(url))
     .replace(tokenForm, hidden)
+    .replace(webhookSecretForm, hidden)
     .replace(randomForm, (word) => (idForm.test(word) ? word : hidden));
   return printable(redacted, explanationLengthMax);
 }

@@ -48,6 +48,11 @@ export interface Observation {
   clientId: string | null;
   /** Whether `clientId` is a registered app. */
   isKnown: boolean;
+  /**
+   * Whether the app has proven who it is, by its credentials, a code or a token, or the user by a session. Everything else anyone can
+   * send with the public id of an app.
+   */
+  isAuthenticated: boolean;
   /** The user who is signed in. */
   accountId?: string | null | undefined;
   grantId?: string | null | undefined;

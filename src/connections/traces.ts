@@ -1,6 +1,6 @@
 /**
- * Collects the steps that requests report and writes them in batches. Reporting costs a request no query. A sender over a limit is not
- * recorded, so that a flood causes no writes and displaces no other trace.
+ * Collects the steps that requests report and writes them in batches. Reporting costs a request no query. A step over a limit is not
+ * recorded (step_limits.ts), so that a flood causes few writes and displaces no other trace.
  *
  *   reported → pending (in memory, up to one second) → written | lost, if the database is unavailable
  */
@@ -10,21 +10,14 @@ import { LRUCache } from 'lru-cache';
 import { asServer } from '../database/connection_user.ts';
 import type { Database } from '../database/database.ts';
 import { networksOf } from '../http/network.ts';
-import { TokenBucket } from '../shared/token_bucket.ts';
 import { pruneConnections, writeSteps } from './connection_store.ts';
 import type { Observation, PendingStep } from './step.ts';
+import { StepLimits } from './step_limits.ts';
 
-/** Milliseconds between writes, and maximum number of steps of one write. */
+/** Milliseconds between writes. */
 const flushMs = 1_000;
-const pendingMax = 500;
 /** Milliseconds between prunings. */
 const pruneMs = 600_000;
-/** Refused steps of one network address: at once, and per minute. */
-const refusedPerAddress = { burst: 30, perMinute: 10 };
-/** Steps of one registered app, refused and successful ones apart: at once, and per minute. */
-const stepsPerClient = { burst: 240, perMinute: 120 };
-/** How many addresses and apps are counted. */
-const countersMax = 20_000;
 /** Milliseconds for which discovery by an address is remembered, and the maximum number of addresses. */
 const discoveryMs = 600_000;
 const discoveriesMax = 5_000;
@@ -48,7 +41,7 @@ export interface TracesOptions {
 
 export class ConnectionTraces {
   readonly #options: TracesOptions;
-  readonly #buckets = new LRUCache<string, TokenBucket>({ max: countersMax });
+  readonly #limits = new StepLimits();
   readonly #discoveries = new LRUCache<string, { paths: Set<string>; at: number; requestId: string }>({
     max: discoveriesMax,
     ttl: discoveryMs,
@@ -68,7 +61,7 @@ export class ConnectionTraces {
   /** Reports a step. Never throws, and is not recorded if the sender is over a limit. */
   add(observation: Observation): void {
     const source = this.#sourceOf(observation.address);
-    if (this.#pending.length >= pendingMax || !this.#isWithinLimits(observation, source)) return;
+    if (!this.#limits.admits(observation, source)) return;
     const at = Date.now();
     const discovery = this.#discoveries.get(source);
     const begins = observation.name !== 'call' && observation.name !== 'sign-in' && observation.isKnown;
@@ -119,6 +112,7 @@ export class ConnectionTraces {
     this.#timer = undefined;
     const steps = this.#pending;
     this.#pending = [];
+    this.#limits.written();
     if (steps.length === 0) return;
     // One write at a time: the next one must see the connections that this one creates.
     this.#flushing = this.#flushing.then(() => this.#write(steps));
@@ -137,21 +131,6 @@ export class ConnectionTraces {
 
   #prune(): void {
     pruneConnections(this.#options.db).catch((error: unknown) => this.#options.onError(error, 0));
-  }
-
-  #isWithinLimits({ outcome, isKnown, clientId }: Observation, source: string): boolean {
-    if (outcome === 'refused' && !this.#take(`address ${source}`, refusedPerAddress)) return false;
-    // Registered apps only: anyone can send the id of an unregistered one, and its address is limited.
-    return !isKnown || this.#take(`client ${outcome} ${clientId}`, stepsPerClient);
-  }
-
-  #take(name: string, { burst, perMinute }: { burst: number; perMinute: number }): boolean {
-    const now = performance.now();
-    const bucket = this.#buckets.get(name) ?? new TokenBucket(perMinute / 60, burst, now);
-    this.#buckets.set(name, bucket);
-    if (bucket.nextAt(now) !== null) return false;
-    bucket.take();
-    return true;
   }
 
   #sourceOf(address: string): string {

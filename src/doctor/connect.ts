@@ -1,13 +1,15 @@
 /**
  * Plays the clients that connect to a server, from outside and over HTTP alone: a browser app, a confidential web app, an MCP client and
- * a machine. Says which step fails and why. It sends invalid credentials on purpose, and changes nothing.
+ * a machine. Says which step fails and why. It sends invalid credentials on purpose, and changes nothing. The server may be hostile: it
+ * decides neither how long a request takes, nor how much is read, nor where requests go.
  */
 
 import { createHash, randomBytes } from 'node:crypto';
+import { parseObject, readText } from '../shared/response_text.ts';
 import { isGatewayError, networkFault, noNodeAdvice } from './network_fault.ts';
 import { type Check, check, type Probe } from './report.ts';
 
-/** Milliseconds for one request. */
+/** Milliseconds for one request with its response. */
 const timeoutMs = 10_000;
 /** Largest response that is read, in bytes. */
 const responseBytesMax = 1_048_576;
@@ -53,33 +55,18 @@ export function connectProbes(baseUrl: string, fetch: Fetch = globalThis.fetch):
 
 type Ask = (url: string, options?: RequestInit) => Promise<Reply>;
 
+/** Requests go to URLs below the base URL only. Redirects are reported and not followed. */
 function asker(fetch: Fetch): Ask {
   return async (url, options = {}) => {
     const signal = AbortSignal.timeout(timeoutMs);
-    let response: Response;
     try {
-      response = await fetch(url, { redirect: 'manual', signal, ...options });
+      const response = await fetch(url, { redirect: 'manual', signal, ...options });
+      const text = await readText(response, responseBytesMax);
+      return { status: response.status, headers: response.headers, json: parseObject(text) };
     } catch (error) {
       throw new Error(`${new URL(url).pathname}: ${networkFault(error)}`, { cause: error });
     }
-    return { status: response.status, headers: response.headers, json: await readJson(response) };
   };
-}
-
-async function readJson(response: Response): Promise<Record<string, unknown> | undefined> {
-  const chunks: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const chunk of response.body ?? []) {
-    bytes += chunk.length;
-    if (bytes > responseBytesMax) return undefined;
-    chunks.push(chunk);
-  }
-  try {
-    const json: unknown = JSON.parse(Buffer.concat(chunks).toString());
-    return typeof json === 'object' && json !== null ? (json as Record<string, unknown>) : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** RFC 8414 section 3.3: the issuer must be the URL that the document was asked from, to the letter. */

@@ -2,6 +2,7 @@
  * What the doctor reports: one check for each thing that it looks at, with its state, what was found in one sentence, and what to do.
  */
 
+import { shown } from '../shared/response_text.ts';
 import { version } from '../version.ts';
 
 /**
@@ -41,6 +42,8 @@ export interface Probe {
   run: () => Promise<Check | readonly Check[]>;
 }
 
+/** Maximum characters of a summary or an advice, which may repeat what a server sent. */
+const sentenceMax = 1_000;
 /** A probe is given up after this time. */
 const probeMs = 15_000;
 /** SQLSTATE insufficient_privilege. */
@@ -53,7 +56,8 @@ export function check(
   advice: string | null = null,
   values: Check['values'] = {},
 ): Check {
-  return { name, state, summary, advice, values };
+  const short = (text: string) => shown(text, sentenceMax);
+  return { name, state, summary: short(summary), advice: advice === null ? null : short(advice), values };
 }
 
 /** Runs all probes, one after the other: a struggling server gets little load from its doctor. */

@@ -130,17 +130,20 @@ async function checkAccounts(db: Database): Promise<Check> {
 }
 
 async function checkInbox(db: Database): Promise<Check> {
-  const { rows } = await sql<{ seconds: number | null; is_blocked: boolean }>`
+  const { rows } = await sql<{ seconds: number | null; is_blocked: boolean; is_full: boolean }>`
     select extract(epoch from now() - (select min(published_at) from (
         select published_at from inbox limit ${countedMax}) as counted))::float8 as seconds,
-      (select is_blocked from intake) as is_blocked`.execute(db);
-  const { seconds, is_blocked: isBlocked } = rows[0] as (typeof rows)[number];
-  const values = { oldest_seconds: seconds === null ? null : Math.round(seconds), is_blocked: isBlocked };
-  if (isBlocked) {
+      is_blocked, is_full from intake`.execute(db);
+  const { seconds, is_blocked: isBlocked, is_full: isFull } = rows[0] as (typeof rows)[number];
+  const oldest = seconds === null ? null : Math.round(seconds);
+  const values = { oldest_seconds: oldest, is_blocked: isBlocked, is_full: isFull };
+  if (isBlocked || isFull) {
     return check(
       'backlog.inbox',
       'error',
-      'publishing by SQL fails, because too many events were rejected',
+      isFull
+        ? 'publishing by SQL fails, because too many events were rejected'
+        : 'publishing by SQL fails for accounts with rejected events, because there are too many',
       'Retry or discard them: nuncio rejected list.',
       values,
     );

@@ -24,7 +24,7 @@ import {
   updateFirstId,
 } from './inbox.ts';
 import { type Ingested, ingest, rejectionOf } from './ingest.ts';
-import { keepRejected } from './rejected_events.ts';
+import { keepRejected, limitRejected } from './rejected_events.ts';
 import type { StoredEvent } from './store.ts';
 
 /** Poll intervals when idle and under load. Fewer passes are cheaper, because a pass costs more than a few rows. */
@@ -44,7 +44,7 @@ const busyMs = 2_000;
 const queryCanceled = '57014';
 /** Minimum time between two announcements to publishers. */
 const announcePauseMs = 100;
-/** Share of the time that updating the limit of the inbox may take. */
+/** Share of the time that updating the limits may take. */
 const limitShareMax = 0.05;
 
 export interface IntakeOptions {
@@ -75,6 +75,8 @@ export class Intake {
   #pollsUntil = Number.NEGATIVE_INFINITY;
   #announcedAt = Number.NEGATIVE_INFINITY;
   #updateLimitAt = Number.NEGATIVE_INFINITY;
+  /** Whether events were rejected since the limits were updated, perhaps by a server that stopped. */
+  #hasRejected = true;
   /** When the inbox was last found empty or claimed by another server, or a pass was committed. */
   #aliveAt = Number.NEGATIVE_INFINITY;
   /** Whether the last pass took rows: more may wait. */
@@ -125,7 +127,7 @@ export class Intake {
       try {
         if (await isWaiting(db)) isDrained = !(await this.#pass());
         else this.#aliveAt = performance.now();
-        await this.#updateLimit();
+        await this.#updateLimits();
         this.#vacuum.start(isDrained);
       } catch (error) {
         if (this.#stop.signal.aborted) return;
@@ -154,6 +156,7 @@ export class Intake {
       if (taken === undefined || lot === undefined) return false;
       this.#after = lot.lastAccount;
       this.#lotRows = Math.min(lotRowsMax, this.#lotRows * 2);
+      if (taken.rejected.length > 0) this.#hasRejected = true;
       onPublished(taken.stored);
       onTaken(taken);
     } catch (error) {
@@ -171,11 +174,16 @@ export class Intake {
     return lot.rows.length >= lotRows / 4;
   }
 
-  /** Updates the limit of the inbox. This can read the whole inbox, so it takes a bounded share of the time. */
-  async #updateLimit(): Promise<void> {
+  /**
+   * Updates the limits of the inbox and of rejected events. This can read the whole inbox and all sizes, so it takes a bounded share of
+   * the time.
+   */
+  async #updateLimits(): Promise<void> {
     const begunAt = performance.now();
     if (begunAt < this.#updateLimitAt) return;
     await updateFirstId(this.#options.db);
+    if (this.#hasRejected) await limitRejected(this.#options.db);
+    this.#hasRejected = false;
     const endedAt = performance.now();
     this.#updateLimitAt = endedAt + Math.max(pollMs, (endedAt - begunAt) / limitShareMax);
   }
@@ -189,7 +197,9 @@ export class Intake {
       if (isThere) await keepRejected(tx, rejected);
       return isThere;
     });
-    if (isOurs) this.#options.onTaken({ stored: [], repeated: 0, rejected });
+    if (!isOurs) return;
+    this.#hasRejected = true;
+    this.#options.onTaken({ stored: [], repeated: 0, rejected });
   }
 
   /** Counts rows. Under load, announces to publishers that they need not notify. */

@@ -1,6 +1,7 @@
 /**
  * Rejected events: events that were published by SQL and failed validation. They are kept until an operator retries or discards
- * them. While there are too many, `publish` fails. Owns the table `rejected_events`.
+ * them. While an account has too many, `publish` fails for that account (migrations/0024_rejected_events.sql). Owns the table
+ * `rejected_events`.
  *
  *   rejected → (retried with a valid body) → event
  *            → (discarded, or older than `retention.rejectedDays`)
@@ -14,9 +15,15 @@ import type { Database, Transaction } from '../database/database.ts';
 import type { ValidationError } from '../http/problem.ts';
 import type { InboxRow } from './inbox.ts';
 
-/** Number of rejected events, and of bytes in their bodies, at which `publish` begins to fail. */
+/**
+ * Number of rejected events, and of bytes in their bodies, at which `publish` begins to fail for accounts with a rejected event. With
+ * twice as many, it fails for all. Of an account, no more than its own limits count, so that one account reaches neither.
+ */
 const rejectedMax = 100_000;
 const rejectedBytesMax = 1_073_741_824;
+/** The limits of an account, as in `publish`. */
+const accountMax = 1_000;
+const accountBytesMax = 10_485_760;
 
 /** Why the intake refused an event. */
 export interface Rejection {
@@ -47,24 +54,31 @@ export async function keepRejected(
       ${text(({ rejection }) => JSON.stringify(rejection.errors))}::text[],
       ${text(({ row }) => row.publishedAt.toISOString())}::text[]
     ) as given (id, account, event_id, is_chosen, kind, body, reason, errors, published_at)`.execute(tx);
-  await limitRejected(tx);
 }
 
-/** Blocks publishers while there are too many rejected events, and unblocks them otherwise. */
-async function limitRejected(tx: Database | Transaction): Promise<void> {
+/** Blocks publishers while there are too many rejected events, and unblocks them otherwise. Reads the sizes of all rejected events. */
+export async function limitRejected(tx: Database | Transaction): Promise<void> {
   await sql`
-    update intake set is_blocked = not is_blocked
+    update intake set is_blocked = used.part >= 1, is_full = used.part >= 2
     from (
-      select count(*) >= ${rejectedMax}::int or coalesce(sum(size), 0) >= ${rejectedBytesMax}::bigint as is_full
-      from rejected_events
-    ) as kept
-    where is_blocked <> kept.is_full`.execute(tx);
+      select greatest(
+        sum(least(count, ${accountMax}::int))::float8 / ${rejectedMax}::int,
+        sum(least(bytes, ${accountBytesMax}::bigint))::float8 / ${rejectedBytesMax}::bigint, 0) as part
+      from (select count(*) as count, sum(size) as bytes from rejected_events group by account) as kept
+    ) as used
+    where is_blocked <> (used.part >= 1) or is_full <> (used.part >= 2)`.execute(tx);
+}
+
+/** The same after events were deleted: without effect unless publishers are blocked. */
+async function unblock(tx: Database | Transaction): Promise<void> {
+  const { rows } = await sql`select from intake where is_blocked or is_full`.execute(tx);
+  if (rows.length > 0) await limitRejected(tx);
 }
 
 /** Deletes those that are older than the operator wants to keep them. @param now the time that counts as now */
 export async function expireRejected(db: Database, now: RawBuilder<unknown>): Promise<void> {
   const isExpired = sql`rejected_at < ${now} - (select make_interval(days => rejected_days) from retention)`;
-  if ((await deleteBatches(db, 'rejected_events', isExpired)) > 0) await limitRejected(db);
+  if ((await deleteBatches(db, 'rejected_events', isExpired)) > 0) await unblock(db);
 }
 
 const columns = sql.raw(
@@ -96,7 +110,7 @@ export async function takeRejected(tx: Transaction, id: string): Promise<Rejecte
   const { rows } = await sql<RejectedEvent>`
     delete from rejected_events where id = ${id} returning ${columns}`.execute(tx);
   if (rows[0] === undefined) return undefined;
-  await limitRejected(tx);
+  await unblock(tx);
   return rows[0];
 }
 

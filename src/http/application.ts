@@ -18,6 +18,7 @@ import { closeUnreadBodies } from './body_limit.ts';
 import { handleClientError, handleError, handleNotFound, type ProblemPage, rejectConnect } from './errors.ts';
 import { requireHostHeader } from './host_header.ts';
 import { parseJson } from './json.ts';
+import { loggedPath } from './logged_path.ts';
 import { refuseEncodedPaths } from './path_spelling.ts';
 import { limitUnreadResponses } from './unread_responses.ts';
 
@@ -27,25 +28,19 @@ type FrameworkErrors = NonNullable<FastifyServerOptions['frameworkErrors']>;
 /** The largest accepted body. */
 const bodyBytesMax = 1_048_576;
 
-/** A request must arrive completely within this time. */
-const requestTimeoutMs = 60_000;
+export interface Timeouts {
+  /** A request must arrive completely within this time. */
+  requestMs: number;
+  /** The head of a request must arrive within this time, so that connections which send it slowly, or nothing, end soon. */
+  headMs: number;
+  /** Interval between checks for requests that timed out. */
+  checkMs: number;
+}
 
-/** The head of a request must arrive within this time, so that connections which send it slowly end soon. */
-const headersTimeoutMs = 20_000;
+const defaultTimeouts: Timeouts = { requestMs: 60_000, headMs: 20_000, checkMs: 5_000 };
 
 /** The largest head of a request; Node.js's own default, and that of most proxies. */
 const headBytesMax = 16_384;
-
-/** Interval between checks for requests that timed out. */
-const timeoutCheckMs = 5_000;
-
-/** Without Node.js's own check for `Host`, whose response is no problem document. */
-const serverOptions = {
-  connectionsCheckingInterval: timeoutCheckMs,
-  headersTimeout: headersTimeoutMs,
-  maxHeaderSize: headBytesMax,
-  requireHostHeader: false,
-};
 
 /**
  * How long requests in flight may continue after the server begins to stop. Shorter than the timeout of the whole stop, so
@@ -66,13 +61,22 @@ const probes: ReadonlySet<string> = new Set(['/livez', '/readyz']);
  * @param logger a pino logger; every log line of a request carries its id
  * @param tls null for plain HTTP
  * @param problemPage renders 404 for browsers; null to send them a problem document
+ * @param timeouts of requests that arrive slowly
  */
 export function createApplication(
   config: Config,
   logger: FastifyBaseLogger,
   tls: ServerOptions | null = null,
   problemPage: ProblemPage | null = null,
+  timeouts: Timeouts = defaultTimeouts,
 ): FastifyInstance {
+  const serverOptions = {
+    connectionsCheckingInterval: timeouts.checkMs,
+    headersTimeout: timeouts.headMs,
+    maxHeaderSize: headBytesMax,
+    // Node.js's own check for `Host` responds without a problem document.
+    requireHostHeader: false,
+  };
   const app = Fastify({
     ...(tls === null ? { http: serverOptions } : { https: { ...tls, ...serverOptions } }),
     loggerInstance: logger,
@@ -83,7 +87,7 @@ export function createApplication(
     genReqId: () => newId(),
     bodyLimit: bodyBytesMax,
     // Fastify has no request timeout by default, so a stopping server could wait forever.
-    requestTimeout: requestTimeoutMs,
+    requestTimeout: timeouts.requestMs,
     // RFC 9112 section 3.2.2: accept the absolute form. Its authority is ignored, like Host.
     rewriteUrl: ({ url = '/' }) =>
       url.replace(/^https?:\/\/[^/?#]*(?=(.?))/i, (_origin, next) => (next === '/' ? '' : '/')),
@@ -103,16 +107,10 @@ export function createApplication(
     { parseAs: 'buffer' },
     async (_request: FastifyRequest, body: Buffer) => parseJson(body),
   );
-  const securityHeaders = {
-    'x-content-type-options': 'nosniff',
-    ...(isPublicHttps(config.baseUrl)
-      ? { 'strict-transport-security': `max-age=${transportSecuritySeconds}` }
-      : {}),
-  };
+  const headers = headersOf(config);
   app.addHook('onRequest', (request, reply, done) => {
-    reply.header('nuncio-version', version);
+    reply.headers(headers);
     reply.header('request-id', request.id);
-    reply.headers(securityHeaders);
     done();
   });
   app.addHook('onResponse', (request, reply, done) => {
@@ -122,8 +120,7 @@ export function createApplication(
     request.log[isQuiet ? 'debug' : 'info'](
       {
         method: request.method,
-        // Log no query: it may contain authorization codes, or tokens that a client put there by mistake.
-        path: request.url.split('?', 1)[0],
+        path: loggedPath(request.url),
         route: request.routeOptions.url,
         status: reply.statusCode,
         duration_ms: Math.round(reply.elapsedTime * 10) / 10,
@@ -148,6 +145,15 @@ export function createApplication(
   });
   app.server.on('connect', rejectConnect);
   return app;
+}
+
+/** Headers of all responses. */
+export function headersOf({ baseUrl }: Config): Record<string, string> {
+  return {
+    'nuncio-version': version,
+    'x-content-type-options': 'nosniff',
+    ...(isPublicHttps(baseUrl) ? { 'strict-transport-security': `max-age=${transportSecuritySeconds}` } : {}),
+  };
 }
 
 /** On loopback, other servers use other ports of the same host with plain http, so HSTS would break them. */

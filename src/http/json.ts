@@ -44,8 +44,9 @@ const backslash = 92;
  * @throws Problem for duplicate members, `__proto__` and nesting
  */
 function scan(text: string): boolean {
-  /** Member names of each enclosing object; null for an array. */
-  const around: (Set<string> | null)[] = [];
+  /** Member names of each enclosing object; null for an array. The innermost is `names`. */
+  const around: (Names | null)[] = [];
+  let names: Names | null = null;
   let nameComes = false;
   let isBad = false;
   // Search again only after passing the last match: a search for each string would take quadratic time.
@@ -54,21 +55,23 @@ function scan(text: string): boolean {
     switch (text.charCodeAt(at)) {
       case 123: // {
       case 91: // [
-        around.push(text.charCodeAt(at) === 123 ? new Set() : null);
+        names = text.charCodeAt(at) === 123 ? { few: [], many: undefined } : null;
+        around.push(names);
         if (around.length > jsonDepthMax) {
           throw new Problem(422, `The body is nested more than ${jsonDepthMax} levels deep.`, {
             code: 'too-deep',
           });
         }
-        nameComes = around.at(-1) !== null;
+        nameComes = names !== null;
         break;
       case 125: // }
       case 93: // ]
         around.pop();
+        names = around[around.length - 1] ?? null;
         nameComes = false;
         break;
       case 44: // ,
-        nameComes = around.at(-1) !== null;
+        nameComes = names !== null;
         break;
       case quote: {
         const nextQuote = text.indexOf('"', at + 1);
@@ -77,7 +80,7 @@ function scan(text: string): boolean {
         if (isEscaped) escapeAt = nextEscape(text, end);
         const content = isEscaped ? (JSON.parse(text.slice(at, end + 1)) as string) : text.slice(at + 1, end);
         if (isEscaped && !isStorable(content)) isBad = true;
-        if (nameComes) addName(around.at(-1) as Set<string>, content);
+        if (nameComes) addName(names as Names, content);
         nameComes = false;
         at = end;
         break;
@@ -120,11 +123,19 @@ function endOfString(text: string, start: number): number {
   }
 }
 
-function addName(names: Set<string>, name: string): void {
+/** Names of the members of an object. Most have few, for which a set costs more than it saves. */
+interface Names {
+  readonly few: string[];
+  many: Set<string> | undefined;
+}
+
+const fewNames = 8;
+
+function addName(names: Names, name: string): void {
   if (name === '__proto__') {
     throw new Problem(422, 'The body has a member named __proto__.', { code: 'invalid-body' });
   }
-  if (names.has(name)) {
+  if (names.many?.has(name) ?? names.few.includes(name)) {
     throw new Problem(
       400,
       `The body names the member ${JSON.stringify(name.slice(0, 100))} twice in one object.`,
@@ -133,7 +144,8 @@ function addName(names: Set<string>, name: string): void {
       },
     );
   }
-  names.add(name);
+  if (names.many !== undefined) names.many.add(name);
+  else if (names.few.push(name) > fewNames) names.many = new Set(names.few);
 }
 
 /** Whether PostgreSQL can store the text and return it unchanged. */

@@ -3,7 +3,7 @@
  * controls its whole /64. A site usually has a /48, which providers assign on request.
  */
 
-import { BlockList, isIPv6 } from 'node:net';
+import { BlockList, isIPv4, isIPv6 } from 'node:net';
 import ipaddr from 'ipaddr.js';
 
 export interface Networks {
@@ -17,9 +17,11 @@ export interface Networks {
 export const wideLimitFactor = 3;
 
 export function networksOf(address: string): Networks {
+  // Almost all addresses, without the parser. An IPv4-mapped one (::ffff:192.0.2.1) counts as IPv4.
+  const short = address.startsWith('::ffff:') ? address.slice(7) : address;
+  if (isIPv4(short)) return { near: short, wide: null };
   const bare = address.split('%', 1)[0] as string;
   if (!ipaddr.isValid(bare)) return { near: address, wide: null };
-  // Count an IPv4-mapped address (::ffff:192.0.2.1) as IPv4.
   const parsed = ipaddr.process(bare);
   if (parsed.kind() === 'ipv4') return { near: parsed.toString(), wide: null };
   const groups = (parsed as ipaddr.IPv6).parts.map((part) => part.toString(16));

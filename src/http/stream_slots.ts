@@ -57,22 +57,27 @@ export class StreamSlots {
 
   /** @throws Problem 429 if the token, its owner or its app has too many, 503 if the node has */
   take({ tokenId, owner, clientId }: SlotHolder): AbortController {
-    const open = [...this.#open.values()];
     const { token, owner: ofOwner, app, node } = this.#limits;
+    const counts = { token: 0, owner: 0, app: 0 };
+    for (const each of this.#open.values()) {
+      if (each.tokenId === tokenId) counts.token += 1;
+      if (each.owner === owner) counts.owner += 1;
+      if (each.clientId === clientId) counts.app += 1;
+    }
     const tooMany = (status: number, detail: string) =>
       new Problem(status, detail, { code: 'too-many-streams', headers: { 'retry-after': '30' } });
-    if (open.filter((each) => each.tokenId === tokenId).length >= token) {
+    if (counts.token >= token) {
       throw tooMany(429, `A token can have at most ${token} ${this.#noun}.`);
     }
-    if (open.filter((each) => each.owner === owner).length >= ofOwner) {
+    if (counts.owner >= ofOwner) {
       throw tooMany(429, `An account can have at most ${ofOwner} ${this.#noun} on a node.`);
     }
-    const ofApp = open.filter((each) => each.clientId === clientId).length >= app;
+    const ofApp = counts.app >= app;
     const holder = { tokenId, owner, clientId };
     if (ofApp && !this.#displace(holder, ['owner'], clientId)) {
       throw tooMany(429, `An app can have at most ${app} ${this.#noun} on a node.`);
     }
-    if (!ofApp && open.length >= node && !this.#displace(holder, ['clientId', 'owner'], null)) {
+    if (!ofApp && this.#open.size >= node && !this.#displace(holder, ['clientId', 'owner'], null)) {
       throw tooMany(503, `This node can have no more ${this.#noun}. Try again.`);
     }
     const slot = new AbortController();

@@ -15,6 +15,7 @@ import {
 } from '@opentelemetry/api';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { version } from '../version.ts';
+import { loggedPath } from './logged_path.ts';
 
 interface Traced {
   span: Span;
@@ -36,7 +37,7 @@ export function registerTracing(app: FastifyInstance): void {
         attributes: {
           'http.request.method': request.method,
           'http.route': route,
-          'url.path': request.url.split('?', 1)[0] ?? '/',
+          'url.path': loggedPath(request.url),
           'nuncio.request_id': request.id,
         },
       },

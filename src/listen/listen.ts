@@ -6,8 +6,9 @@
 
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { shown } from '../shared/response_text.ts';
 import { type Forwarded, forward, type PulledItem, readItem } from './forward.ts';
-import { ListenError, Session, shown } from './session.ts';
+import { ListenError, readObject, reasonMax, Session } from './session.ts';
 import { type KnownSubscription, StateFile } from './state_file.ts';
 import { readForever } from './stream.ts';
 
@@ -50,11 +51,14 @@ export async function listen(options: ListenOptions): Promise<void> {
 async function receive(options: ListenOptions, session: Session, file: StateFile): Promise<void> {
   const { forwardTo, kinds, replayAfter, print, signal } = options;
   const subscription = await findOrCreate(options, session, file);
-  const { headers } = (await readJson(await session.request('/meta'))) as { headers: { signature: string } };
+  const { headers } = (await readJson(await session.request('/meta'))) as {
+    headers?: { signature?: unknown };
+  };
+  const signatureHeader = String(headers?.signature);
   const head = await newestSequence(session, subscription.id);
   const after = replayAfter ?? head;
   print(`Listening for ${kinds.join(', ')}${forwardTo === null ? '' : `, forwarding to ${forwardTo}`}.`);
-  print(`Signing secret: ${options.secret ?? subscription.secret}`);
+  print(`Signing secret: ${shown(options.secret ?? subscription.secret)}`);
   if (replayAfter === null && head > subscription.after && subscription.after > 0) {
     const missed = head - subscription.after;
     print(`${missed} came while you were away. To get them, add --replay ${subscription.after}.`);
@@ -70,7 +74,7 @@ async function receive(options: ListenOptions, session: Session, file: StateFile
       onGap: (data) => print(`missing: ${shown(data)}`),
       async onItem(data) {
         const item = readItem(data);
-        await handle(item, options, headers.signature, options.secret ?? subscription.secret);
+        await handle(item, options, signatureHeader, options.secret ?? subscription.secret);
         progress.add(item.sequence);
       },
     });
@@ -119,7 +123,7 @@ async function findOrCreate(
   if (known !== undefined) {
     const response = await session.request(`/subscriptions/${known.id}`);
     if (response.ok) {
-      const { state } = (await response.json()) as { state: string };
+      const { state } = await readObject(response);
       if (state === 'active') return known;
       await readJson(await patchActive(session, known.id));
       print('The subscription was paused and is active again.');
@@ -140,7 +144,9 @@ async function findOrCreate(
         description: `nuncio listen on ${hostname()}`.slice(0, 200),
       }),
     }),
-  )) as { id: string; secret: string };
+  )) as { id?: unknown; secret?: unknown };
+  if (typeof created.id !== 'string' || typeof created.secret !== 'string')
+    throw new ListenError('the server has made no subscription');
   const subscription = { id: created.id, secret: created.secret, after: 0 };
   await file.change((state) => {
     state.subscriptions[key] = subscription;
@@ -158,20 +164,21 @@ function patchActive(session: Session, id: string): Promise<Response> {
 
 async function newestSequence(session: Session, id: string): Promise<number> {
   const { items } = (await readJson(await session.request(`/subscriptions/${id}/deliveries?limit=1`))) as {
-    items: { sequence: number }[];
+    items?: { sequence?: unknown }[];
   };
-  return items[0]?.sequence ?? 0;
+  const sequence = items?.[0]?.sequence;
+  return Number.isSafeInteger(sequence) ? (sequence as number) : 0;
 }
 
 /** @throws ListenError with what the server says is wrong */
 async function readJson(response: Response): Promise<unknown> {
-  const body = (await response.json().catch(() => ({}))) as {
-    detail?: string;
-    errors?: { pointer: string; message: string }[];
-  };
+  const body = await readObject(response);
   if (response.ok) return body;
-  const errors = body.errors?.map(({ pointer, message }) => `${pointer} ${message}`).join('; ');
-  throw new ListenError(shown(errors || body.detail || `the server responded with ${response.status}`));
+  const errors = (Array.isArray(body.errors) ? body.errors : [])
+    .map((error) => `${error?.pointer} ${error?.message}`)
+    .join('; ');
+  const reason = errors || String(body.detail ?? `the server responded with ${response.status}`);
+  throw new ListenError(shown(reason, reasonMax));
 }
 
 /** Remembers the last event that was forwarded, for the next start. */

@@ -4,11 +4,20 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import { parseObject, readText, shown } from '../shared/response_text.ts';
 import type { StateFile, Tokens } from './state_file.ts';
 
 /** The server's own client for this command. */
 const clientId = 'nuncio-cli';
+/** Milliseconds for a request with its response, and maximum bytes of a response, except for the stream of events. */
 const requestMsMax = 30_000;
+const responseBytesMax = 1_048_576;
+/** Seconds between questions whether the user has confirmed the code, whatever the server asks for, and the maximum of all. */
+const intervalSeconds = { least: 1, most: 60 };
+const signInSecondsMax = 3_600;
+const userCodeMax = 100;
+/** Maximum characters of what the server says is wrong. */
+export const reasonMax = 1_000;
 /** A token is refreshed this long before its end. */
 const earlyMs = 30_000;
 
@@ -100,19 +109,20 @@ export class Session {
     const {
       device_code: code,
       user_code: userCode,
-      interval = 5,
-    } = started as TokenResponse & {
-      device_code?: string;
-      user_code?: string;
-      interval?: number;
-    };
-    if (code === undefined || userCode === undefined) {
+      interval,
+    } = started as TokenResponse & Partial<Record<'device_code' | 'user_code' | 'interval', unknown>>;
+    if (typeof code !== 'string' || typeof userCode !== 'string') {
       throw new ListenError(`${baseUrl} does not offer signing in with a device code: ${describe(started)}`);
     }
     print('To let this program receive your events, open');
-    print(`  ${baseUrl}/device?user_code=${encodeURIComponent(userCode)}`);
-    print(`and check that the page shows the code ${shown(userCode)}.`);
-    for (let seconds = interval; ; ) {
+    print(
+      `  ${baseUrl}/device?user_code=${encodeURIComponent(userCode.toWellFormed().slice(0, userCodeMax))}`,
+    );
+    print(`and check that the page shows the code ${shown(userCode, userCodeMax)}.`);
+    const startedAt = performance.now();
+    for (let seconds = pauseOf(interval); ; seconds = pauseOf(seconds)) {
+      if (performance.now() - startedAt > signInSecondsMax * 1_000)
+        throw new ListenError('nobody has confirmed the code: run the command again');
       await sleep(seconds * 1_000, undefined, { signal });
       const body = await this.#post('/oauth/token', {
         grant_type: 'urn:ietf:params:oauth:grant-type:device_code',
@@ -140,17 +150,17 @@ export class Session {
   /** All scopes that let an app read something, and those for subscriptions. */
   async #scopes(): Promise<string> {
     const { baseUrl, signal } = this.#options;
-    const response = await fetch(`${baseUrl}/.well-known/oauth-protected-resource`, { signal }).catch(
-      (error) => {
-        throw new ListenError(
-          `${baseUrl} cannot be reached (${reasonOf(error)}): start the server, or set NUNCIO_BASE_URL`,
-        );
-      },
-    );
-    const { scopes_supported: scopes = [] } = (await response.json().catch(() => ({}))) as {
-      scopes_supported?: string[];
-    };
-    const wanted = scopes.filter((scope) => scope.startsWith('read:') && scope !== 'read:apps');
+    const response = await fetch(`${baseUrl}/.well-known/oauth-protected-resource`, {
+      redirect: 'error',
+      signal: AbortSignal.any([signal, AbortSignal.timeout(requestMsMax)]),
+    }).catch((error) => {
+      throw new ListenError(
+        `${baseUrl} cannot be reached (${reasonOf(error)}): start the server, or set NUNCIO_BASE_URL`,
+      );
+    });
+    const { scopes_supported: scopes } = await readObject(response);
+    const names = (Array.isArray(scopes) ? scopes : []).map(String);
+    const wanted = names.filter((scope) => scope.startsWith('read:') && scope !== 'read:apps');
     return [...new Set([...wanted, 'read:webhooks', 'write:webhooks'])].join(' ');
   }
 
@@ -162,13 +172,21 @@ export class Session {
       redirect: 'error',
       signal: AbortSignal.any([signal, AbortSignal.timeout(requestMsMax)]),
     });
-    const body = (await response
-      .json()
-      .catch(() => ({ error: `status ${response.status}` }))) as TokenResponse;
+    const body = await readObject(response);
     // The grant is not lost when the server is only busy.
     if (response.status >= 500 || response.status === 429) throw new TypeError(`status ${response.status}`);
-    return body;
+    return Object.keys(body).length === 0 ? { error: `status ${response.status}` } : (body as TokenResponse);
   }
+}
+
+/** @returns an empty object for anything that is none, or that is too long */
+export async function readObject(response: Response): Promise<Record<string, unknown>> {
+  return parseObject(await readText(response, responseBytesMax).catch(() => '')) ?? {};
+}
+
+function pauseOf(seconds: unknown): number {
+  const { least, most } = intervalSeconds;
+  return Math.min(Math.max(typeof seconds === 'number' ? seconds : 5, least), most);
 }
 
 function toTokens(
@@ -183,15 +201,10 @@ function toTokens(
 }
 
 function describe({ error = 'no response', error_description: description }: TokenResponse): string {
-  return shown(description === undefined ? error : `${error}: ${description}`);
+  return shown(description === undefined ? String(error) : `${error}: ${description}`, reasonMax);
 }
 
 export function reasonOf(error: unknown): string {
   const { cause, message } = error as Error & { cause?: { code?: string; message?: string } };
-  return shown(cause?.code ?? cause?.message ?? message);
-}
-
-/** Text of others without the characters that move a terminal's cursor, change its colors or hide text. */
-export function shown(text: string): string {
-  return text.replaceAll(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, '\u{fffd}').slice(0, 10_000);
+  return shown(String(cause?.code ?? cause?.message ?? message), reasonMax);
 }

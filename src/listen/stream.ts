@@ -6,7 +6,8 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ListenError, reasonOf, type Session, shown } from './session.ts';
+import { parseObject, shown } from '../shared/response_text.ts';
+import { ListenError, readObject, reasonMax, reasonOf, type Session } from './session.ts';
 
 /** The server sends a comment every 15 seconds. */
 const silenceMsMax = 45_000;
@@ -76,6 +77,7 @@ async function readOnce(
       if (message.event === 'gap') onGap(message.data);
       else if (message.event === '') await onItem(message.data);
       if (message.id !== '') {
+        if (!Number.isSafeInteger(Number(message.id))) throw new Error('an event has no sequence');
         handled = Number(message.id);
         onHandled(handled);
       }
@@ -90,36 +92,49 @@ async function readOnce(
 
 async function requireStream(response: Response): Promise<void> {
   if (response.ok && response.headers.get('content-type')?.startsWith('text/event-stream')) return;
-  const { detail = '' } = (await response.json().catch(() => ({}))) as { detail?: string };
-  const reason = shown(detail) || `status ${response.status}`;
+  // The body of a stream is not read: it may never end.
+  if (response.ok) await response.body?.cancel();
+  const { detail = '' } = response.ok ? {} : await readObject(response);
+  const reason = shown(String(detail), reasonMax) || `status ${response.status} without events`;
   if ([400, 403, 404, 409].includes(response.status))
     throw new ListenError(`the events cannot be read: ${reason}`);
   throw new Error(reason);
 }
 
 function terminated(data: string): ListenError {
-  const { reason = '' } = JSON.parse(data) as { reason?: string };
+  const reason = String(parseObject(data)?.reason ?? '');
   const words: Readonly<Record<string, string>> = {
     ended: 'access was withdrawn, or the subscription was deleted',
     disabled: 'the subscription is paused',
     suspended: 'the account or the app is suspended',
   };
-  return new ListenError(words[reason] ?? `the subscription ended (${shown(reason)})`);
+  return new ListenError(words[reason] ?? `the subscription ended (${shown(reason, reasonMax)})`);
 }
 
 /** Parses server-sent events. Comments are left out. @param onBytes called for every part that arrives */
 async function* messagesOf(response: Response, onBytes: () => void): AsyncGenerator<Message> {
   const reader = response.body?.pipeThrough(new TextDecoderStream());
-  let text = '';
+  let parts: string[] = [];
+  let length = 0;
+  let last = '';
   for await (const part of reader ?? []) {
     onBytes();
-    text += part;
-    if (text.length > messageMax) throw new Error('an event is too large');
+    parts.push(part);
+    length += part.length;
+    if (length > messageMax) throw new Error('an event is too large');
+    // Joined only at an end, because an event may come in many small parts.
+    const hasEnd = (last + part).includes('\n\n');
+    last = part.at(-1) ?? last;
+    if (!hasEnd) continue;
+    let text = parts.join('');
     for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
       const message = toMessage(text.slice(0, end));
       text = text.slice(end + 2);
       if (message.data !== '') yield message;
     }
+    parts = [text];
+    length = text.length;
+    last = text.at(-1) ?? '';
   }
 }
 

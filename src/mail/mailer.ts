@@ -1,36 +1,52 @@
 /**
- * The mailer sends the mails of the outbox. One node at a time does: the holder of the lease `mail`. A mail is claimed, sent
- * while no transaction is open, and recorded. If the node dies in between, another one sends it again, with the same
+ * The mailer sends the mails of the outbox, several at once. One node at a time does: the holder of the lease `mail`.
+ *
+ *   due → read in a fair order (outbox.ts) → admitted to a place (places.ts) → claimed → sent, while no transaction is open → recorded
+ *
+ * What a recipient does, only mails to that recipient wait for. After a timeout a check of the SMTP server tells whether it
+ * still responds; if it does not, all mails wait. If the node dies before a mail is recorded, another one sends it again, with the same
  * Message-ID.
  */
 
+import { LRUCache } from 'lru-cache';
 import type { Logger } from 'pino';
-import { Counter, Gauge, type Registry } from 'prom-client';
+import type { Registry } from 'prom-client';
 import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { Lease } from '../database/lease.ts';
 import { type MailContent, oneLine, type Unsubscribing } from './content.ts';
+import { createMailMetrics, type MailMetrics } from './metrics.ts';
 import {
   type ClaimedMail,
-  claimMails,
+  claimMail,
   countRecent,
-  countWaiting,
+  type DueMail,
+  type DueQuery,
+  delayDueMails,
   postpone,
+  readDueMails,
   recordEnd,
   recordFailure,
   recordSent,
 } from './outbox.ts';
+import { Places } from './places.ts';
 import { type MailBrand, renderMail } from './render.ts';
 import { MailError, type Transport } from './transport.ts';
 
-/** Mails of one claim. */
-const claimedMax = 20;
+/** Maximum due mails that are read at once. */
+const dueMax = 1_000;
+/** Milliseconds after which due mails are read again, also while some are in flight. */
+const rereadMs = 5_000;
 /** Mails of one kind that an address gets in an hour, and how long others wait, in seconds. */
 const perAddressMax = 10;
 const limitedSeconds = 600;
-/** How long the rest of a claim waits after the SMTP server could not be reached, in seconds. */
+/** How long the others wait after the SMTP server could not be reached, in seconds. */
 const unreachableSeconds = 60;
-const countedMax = 10_000;
+/** How long a domain whose mails were interrupted is not proven, in milliseconds, and the maximum number of such domains. */
+const interruptedMs = 600_000;
+const interruptedMax = 10_000;
+/** How long a stopping node waits for mails in flight, in milliseconds. */
+const stopMsMax = 5_000;
 
 export interface ComposedMail {
   content: MailContent;
@@ -49,9 +65,13 @@ export interface MailerOptions {
   baseUrl: string;
   /** Returns the address of an account; null if it may not get mail, or not any more. */
   addressOf: (accountId: string) => Promise<string | null>;
+  /** The same as SQL, for the order in which mails are sent. */
+  addressSql: DueQuery['addressSql'];
+  /** Kinds that wait for due mails of all other kinds. */
+  lastKinds: readonly string[];
   /** Writes mails that were queued without content. */
   compose: Composer;
-  /** Queues mails that are due, at the beginning of each pass. */
+  /** Queues mails that are due, each time before due mails are read. */
   prepare: () => Promise<void>;
   /** Milliseconds between passes. */
   pauseMs: number;
@@ -59,15 +79,22 @@ export interface MailerOptions {
   registry: Registry;
 }
 
-type Outcome = 'sent' | 'failed' | 'refused' | 'given_up' | 'dropped';
-
 export class Mailer {
   readonly #options: MailerOptions;
   readonly #lease: Lease;
-  readonly #count: (outcome: Outcome) => void;
+  readonly #count: MailMetrics;
+  readonly #places = new Places();
+  readonly #inFlight = new Set<Promise<void>>();
+  readonly #interrupted = new LRUCache<string, true>({ max: interruptedMax, ttl: interruptedMs });
+  #isReachable = true;
+  /** When the SMTP server last accepted a mail, on the monotonic clock. */
+  #acceptedAt = Number.NEGATIVE_INFINITY;
+  /** A check of the SMTP server in progress, which mails share. */
+  #check: Promise<boolean> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #pass: Promise<void> | undefined;
   #isStopped = false;
+  readonly #ending = new AbortController();
 
   constructor(options: MailerOptions) {
     this.#options = options;
@@ -91,74 +118,156 @@ export class Mailer {
     this.#timer.unref();
   }
 
-  /** Waits for the mail in flight. */
+  /** Waits for the mails in flight, for a limited time. Those that hang are sent again by another node, later. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     clearInterval(this.#timer);
+    const timer = setTimeout(() => this.#ending.abort(), stopMsMax);
     await this.#pass;
+    clearTimeout(timer);
   }
 
   /** Sends all due mails, unless another node does. */
   async pass(): Promise<void> {
     if ((await this.#lease.acquire()) !== 'self') return;
     try {
-      await this.#options.prepare();
-      while (await this.#sendSome());
+      await this.#sendDue();
     } finally {
+      await Promise.all(this.#inFlight);
       this.#options.transport.rest();
       await this.#lease.release();
     }
   }
 
   get #maySend(): boolean {
-    return this.#lease.isHeld && !this.#isStopped;
+    return this.#lease.isHeld && !this.#isStopped && this.#isReachable;
   }
 
-  /** @returns whether there may be more */
-  async #sendSome(): Promise<boolean> {
-    if (!this.#maySend) return false;
-    const { db } = this.#options;
-    const mails = await claimMails(db, claimedMax);
-    let isReachable = true;
-    for (const mail of mails) {
-      if (!isReachable) await postpone(db, mail, unreachableSeconds);
-      else if (!this.#maySend) await postpone(db, mail, 0);
-      else isReachable = await this.#handle(mail);
+  async #sendDue(): Promise<void> {
+    const { db, prepare, addressSql, lastKinds } = this.#options;
+    this.#isReachable = true;
+    this.#places.widen();
+    for (let isChecked = false; this.#maySend; ) {
+      await prepare();
+      const due = await readDueMails(db, { addressSql, lastKinds, max: dueMax });
+      if (due.length === 0 && this.#inFlight.size === 0) return;
+      isChecked ||= await this.#mayBegin(due);
+      if (isChecked) await this.#sendRead(due);
+      if (!this.#isReachable) await delayDueMails(db, due, unreachableSeconds);
     }
-    return isReachable && mails.length === claimedMax;
   }
 
-  /** @returns false if the SMTP server cannot be reached */
-  async #handle(mail: ClaimedMail): Promise<boolean> {
-    const { db, logger } = this.#options;
-    const fields = { mail: mail.id, kind: mail.kind, account: mail.accountId, attempt: mail.attempts };
+  /** Checks the SMTP server before a pass sends several mails at once. A failure counts against one mail only. */
+  async #mayBegin([first]: readonly DueMail[]): Promise<boolean> {
+    if (first === undefined) return true;
     try {
-      const address = await this.#attempt(mail);
-      if (address === null) return true;
-      await recordSent(db, mail, address);
-      this.#count('sent');
-      logger.info(fields, 'mail sent');
+      await this.#options.transport.check();
       return true;
     } catch (error) {
-      if (!(error instanceof MailError)) {
-        // Nothing was sent: the database or the composer failed.
-        await recordFailure(db, mail, (error as Error).message);
-        this.#count('failed');
-        this.#warn(error);
-        return true;
+      this.#isReachable = false;
+      const mail = await claimMail(this.#options.db, first.id);
+      if (mail !== undefined) await this.#recordError(mail, error);
+      return false;
+    }
+  }
+
+  /** Sends due mails until none is left, or until it is time to read them again. */
+  async #sendRead(due: readonly DueMail[]): Promise<void> {
+    const left = due.map((mail) => ({
+      ...mail,
+      isProven: mail.isProven && !this.#interrupted.has(mail.domain),
+    }));
+    const rereadAt = performance.now() + rereadMs;
+    while (this.#maySend && performance.now() < rereadAt) {
+      const index = left.findIndex((mail) => this.#places.admits(mail));
+      const [mail] = index === -1 ? [] : left.splice(index, 1);
+      if (mail !== undefined) this.#start(mail);
+      else if (left.length === 0 && due.length === dueMax) return;
+      else if (this.#inFlight.size === 0) return;
+      else await this.#untilOneEnds(rereadAt - performance.now());
+    }
+  }
+
+  #start(due: DueMail): void {
+    this.#places.take(due);
+    const sending = this.#send(due)
+      .catch((error) => this.#warn(error))
+      .finally(() => {
+        this.#places.release(due);
+        this.#inFlight.delete(sending);
+      });
+    this.#inFlight.add(sending);
+  }
+
+  async #untilOneEnds(msMax: number): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const pause = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, msMax);
+    });
+    await Promise.race([pause, ...this.#inFlight]);
+    clearTimeout(timer);
+  }
+
+  async #send({ id, domain }: DueMail): Promise<void> {
+    const { db, logger } = this.#options;
+    const mail = await claimMail(db, id);
+    if (mail === undefined) return;
+    const startedAt = performance.now();
+    try {
+      const address = await this.#attempt(mail);
+      if (address === null) return;
+      this.#acceptedAt = performance.now();
+      this.#interrupted.delete(domain);
+      await recordSent(db, mail, address);
+      this.#count('sent');
+      logger.info(fieldsOf(mail), 'mail sent');
+    } catch (error) {
+      const outcome = error instanceof MailError ? error.outcome : 'failed';
+      if (outcome === 'interrupted') this.#interrupted.set(domain, true);
+      if (outcome === 'unreachable' && this.#places.taken > 1) {
+        // Others are in flight: the server accepts no more connections at once, or their ends will tell more.
+        this.#places.shrink();
+        return postpone(db, mail, 0);
       }
-      const { outcome, message } = error;
-      const line = { ...fields, error: message };
-      if (outcome === 'refused') {
-        await recordEnd(db, mail, message);
-        this.#count('refused');
-        logger.warn(line, 'mail refused');
-      } else {
-        const isGivenUp = await recordFailure(db, mail, message);
-        this.#count(isGivenUp ? 'given_up' : 'failed');
-        logger.warn(line, isGivenUp ? 'mail given up' : 'mail failed, it will be retried');
-      }
-      return outcome !== 'unreachable';
+      this.#isReachable &&= outcome !== 'unreachable';
+      if (outcome === 'interrupted') this.#isReachable &&= await this.#stillResponds(startedAt);
+      await this.#recordError(mail, error);
+    }
+  }
+
+  /** Whether the SMTP server has accepted another mail since then, or responds now. */
+  async #stillResponds(since: number): Promise<boolean> {
+    if (this.#acceptedAt > since || this.#isStopped) return true;
+    this.#check ??= this.#options.transport
+      .check()
+      .then(
+        () => true,
+        () => false,
+      )
+      .finally(() => {
+        this.#check = undefined;
+      });
+    return this.#check;
+  }
+
+  async #recordError(mail: ClaimedMail, error: unknown): Promise<void> {
+    const { db, logger } = this.#options;
+    if (!(error instanceof MailError)) {
+      // Nothing was sent: the database or the composer failed.
+      await recordFailure(db, mail, (error as Error).message);
+      this.#count('failed');
+      return this.#warn(error);
+    }
+    const { outcome, message } = error;
+    const line = { ...fieldsOf(mail), error: message };
+    if (outcome === 'refused') {
+      await recordEnd(db, mail, message);
+      this.#count('refused');
+      logger.warn(line, 'mail refused');
+    } else {
+      const isGivenUp = await recordFailure(db, mail, message);
+      this.#count(isGivenUp ? 'given_up' : 'failed');
+      logger.warn(line, isGivenUp ? 'mail given up' : 'mail failed, it will be retried');
     }
   }
 
@@ -176,13 +285,14 @@ export class Mailer {
       mail.content === null ? await compose(mail) : { content: mail.content, unsubscribing: null };
     if (composed === null) return this.#drop(mail, 'what it would say is no longer so');
     const { content, unsubscribing } = composed;
-    await transport.send({
+    const outgoing = {
       ...renderMail(content, { brand, baseUrl, unsubscribing }),
       messageId: `<${mail.id}@${from.slice(from.lastIndexOf('@') + 1)}>`,
       from: { name: oneLine(brand.name), address: from },
       to: address,
       unsubscribeUrl: unsubscribing === null ? null : baseUrl + unsubscribing.path,
-    });
+    };
+    await transport.send(outgoing, this.#ending.signal);
     return address;
   }
 
@@ -197,22 +307,7 @@ export class Mailer {
   }
 }
 
-/** @returns counts attempts by their outcome */
-export function createMailMetrics(registry: Registry, db: Database): (outcome: Outcome) => void {
-  const counter = new Counter({
-    name: 'nuncio_mails_total',
-    help: 'Attempts to send a mail, by outcome: sent, failed (will be retried), refused by the SMTP server, given_up after the last retry, dropped because nobody may get it any more.',
-    labelNames: ['outcome'],
-    registers: [registry],
-  });
-  for (const outcome of ['sent', 'failed', 'refused', 'given_up', 'dropped']) counter.inc({ outcome }, 0);
-  new Gauge({
-    name: 'nuncio_mails_waiting',
-    help: `Mails that wait to be sent, in the whole deployment; at most ${countedMax}.`,
-    registers: [registry],
-    async collect() {
-      this.set(await countWaiting(db, countedMax));
-    },
-  });
-  return (outcome) => counter.inc({ outcome });
+/** What log lines say of a mail. */
+function fieldsOf({ id, kind, accountId, attempts }: ClaimedMail): object {
+  return { mail: id, kind, account: accountId, attempt: attempts };
 }

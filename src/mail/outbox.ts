@@ -5,8 +5,9 @@
  *                       → dropped (nobody may get it any more)
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
+import { textArray, uuidArray } from '../database/arrays.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { MailContent } from './content.ts';
 
@@ -43,6 +44,56 @@ export async function queueMail(tx: Transaction, { to, kind, content }: NewMail)
   return id;
 }
 
+/** A mail that is due, and who it would be sent to now. */
+export interface DueMail {
+  id: string;
+  /** The address in lower case, or the account if it has none. */
+  recipient: string;
+  /** The part of the address after the `@`; empty without an address. */
+  domain: string;
+  /** Whether this is the first attempt, and the address has accepted another mail in the last days. */
+  isProven: boolean;
+}
+
+export interface DueQuery {
+  /** The address at which an account may get mail, or null. */
+  addressSql: (accountId: RawBuilder<unknown>) => RawBuilder<string | null>;
+  /** Kinds whose mails are sent after all others. */
+  lastKinds: readonly string[];
+  max: number;
+}
+
+/**
+ * Reads due mails without claiming them, in the order in which they should be sent: those of other kinds before those of
+ * `lastKinds`. Then domains take turns, and within a domain its recipients. First attempts go before retries.
+ */
+export async function readDueMails(
+  db: Database,
+  { addressSql, lastKinds, max }: DueQuery,
+): Promise<DueMail[]> {
+  const { rows } = await sql<DueMail>`
+    with due as materialized (
+      select id, due_at, last_error is not null as is_retry, kind = any(${textArray(lastKinds)}::text[]) as is_last,
+        account_id, coalesce(address, ${addressSql(sql.ref('mails.account_id'))}) as address
+      from mails
+      where sent_at is null and ended_at is null and due_at <= now()
+    ), by_recipient as (
+      select *, row_number() over (partition by recipient order by is_last, is_retry, due_at, id) as of_recipient
+      from due, lateral (
+        select lower(coalesce(address, account_id::text)) collate "C" as recipient,
+          lower(coalesce(split_part(address, '@', -1), '')) collate "C" as domain) as names
+    ), by_domain as (
+      select *, row_number() over (
+        partition by domain order by is_last, of_recipient, is_retry, due_at, id) as of_domain
+      from by_recipient
+    )
+    select id, recipient, domain,
+      not is_retry and exists (select from mails where sent_to = first.address and sent_at is not null) as "isProven"
+    from (select * from by_domain order by is_last, of_domain, is_retry, due_at, id limit ${max}) as first
+    order by is_last, of_domain, is_retry, due_at, id`.execute(db);
+  return rows;
+}
+
 export interface ClaimedMail {
   id: string;
   kind: string;
@@ -55,17 +106,23 @@ export interface ClaimedMail {
   isExpired: boolean;
 }
 
-/** Claims due mails, the longest due first. No other node gets them for the duration of the claim. */
-export async function claimMails(db: Database, max: number): Promise<ClaimedMail[]> {
+/** Claims a mail if it is still due. No other node gets it for the duration of the claim. */
+export async function claimMail(db: Database, id: string): Promise<ClaimedMail | undefined> {
   const { rows } = await sql<ClaimedMail>`
     update mails set attempts = attempts + 1, due_at = now() + ${attemptSecondsMax} * interval '1 second'
-    where id in (
-      select id from mails
-      where sent_at is null and ended_at is null and due_at <= now()
-      order by due_at, id limit ${max} for update skip locked)
+    where id = ${id} and sent_at is null and ended_at is null and due_at <= now()
     returning id, kind, account_id as "accountId", address, content, attempts,
       created_at < now() - ${expirySeconds} * interval '1 second' as "isExpired"`.execute(db);
-  return rows;
+  return rows[0];
+}
+
+/** Lets mails that are due, and that nobody has claimed, wait. */
+export async function delayDueMails(db: Database, mails: readonly DueMail[], seconds: number): Promise<void> {
+  await sql`
+    update mails set due_at = now() + ${seconds} * interval '1 second'
+    where id = any(${uuidArray(mails.map(({ id }) => id))}::uuid[]) and sent_at is null and ended_at is null and due_at <= now()`.execute(
+    db,
+  );
 }
 
 export async function recordSent(db: Database, mail: ClaimedMail, address: string): Promise<void> {

@@ -1,8 +1,9 @@
 /** Where mails go: to the operator's SMTP server, or into memory in development. */
 
-import { createTransport, type Transporter } from 'nodemailer';
+import type { Transporter } from 'nodemailer';
 import { isLoopbackHost } from '../config/config.ts';
 import { isMailAddress } from '../config/mail.ts';
+import { placesMax } from './places.ts';
 
 export interface OutgoingMail {
   /** Stays the same over all attempts. */
@@ -17,19 +18,28 @@ export interface OutgoingMail {
 }
 
 export interface Transport {
-  /** @throws MailError */
-  send(mail: OutgoingMail): Promise<void>;
+  /**
+   * @param signal ends the attempt
+   * @throws MailError
+   */
+  send(mail: OutgoingMail, signal: AbortSignal): Promise<void>;
+  /**
+   * Connects and signs in, without a mail.
+   * @throws MailError `unreachable`
+   */
+  check(): Promise<void>;
   /** Closes connections until the next mail. */
   rest(): void;
 }
 
 /**
- * Why a mail was not sent: `refused` is final for this mail, `failed` may succeed later, and after `unreachable` no other
- * mail can be sent now either.
+ * Why a mail was not sent: `refused` is final for this mail, and `failed` may succeed later. After `interrupted`, a timeout or an
+ * end of the connection, only a check says whether this mail or the server is the reason. After `unreachable` no other mail can be sent
+ * now either.
  */
 export class MailError extends Error {
   override readonly name = 'MailError';
-  readonly outcome: 'refused' | 'failed' | 'unreachable';
+  readonly outcome: 'refused' | 'failed' | 'interrupted' | 'unreachable';
 
   constructor(outcome: MailError['outcome'], message: string) {
     super(message);
@@ -37,22 +47,26 @@ export class MailError extends Error {
   }
 }
 
+/** Milliseconds for each of: the name, the connection, the server's greeting. */
 const connectionTimeoutMs = 10_000;
+/** Milliseconds that the server may be silent after a command. */
 const silenceTimeoutMs = 20_000;
-/** For a whole attempt. Shorter than a claim (outbox.ts). */
+/** Milliseconds for a whole attempt, with the time that it waits for a connection. Shorter than a claim (outbox.ts). */
 const attemptTimeoutMs = 60_000;
 
 /** @param smtpUrl as config/mail.ts accepts it */
-export function createSmtpTransport(smtpUrl: string): Transport {
+export function createSmtpTransport(smtpUrl: string, silenceMs = silenceTimeoutMs): Transport {
   const url = new URL(smtpUrl);
   const host = decodeURIComponent(url.hostname).replaceAll(/[[\]]/g, '');
   const user = decodeURIComponent(url.username);
   const pass = decodeURIComponent(url.password);
-  let transporter: Transporter | undefined;
-  const open = () =>
-    createTransport({
+  let transporter: Promise<Transporter> | undefined;
+  // Loaded for the first mail, because many servers send none: it takes 0.1 s of a start.
+  const open = async () => {
+    const { createTransport } = await import('nodemailer');
+    return createTransport({
       pool: true,
-      maxConnections: 1,
+      maxConnections: placesMax,
       maxRequeues: 0,
       host,
       ...(url.port === '' ? {} : { port: Number(url.port) }),
@@ -63,23 +77,33 @@ export function createSmtpTransport(smtpUrl: string): Transport {
       connectionTimeout: connectionTimeoutMs,
       greetingTimeout: connectionTimeoutMs,
       dnsTimeout: connectionTimeoutMs,
-      socketTimeout: silenceTimeoutMs,
+      socketTimeout: silenceMs,
       // A mail contains no files and nothing from the network.
       disableFileAccess: true,
       disableUrlAccess: true,
     });
+  };
   return {
-    async send(mail) {
+    async send(mail, signal) {
       if (!isMailAddress(mail.to)) throw new MailError('refused', 'not an address that mail can be sent to');
       transporter ??= open();
       try {
-        await transporter.sendMail({ ...message(mail), signal: AbortSignal.timeout(attemptTimeoutMs) });
+        const ending = AbortSignal.any([signal, AbortSignal.timeout(attemptTimeoutMs)]);
+        await (await transporter).sendMail({ ...message(mail), signal: ending });
       } catch (error) {
         throw toMailError(error as SmtpError, [user, pass]);
       }
     },
+    async check() {
+      transporter ??= open();
+      try {
+        await (await transporter).verify();
+      } catch (error) {
+        throw new MailError('unreachable', describe(error as SmtpError, [user, pass]));
+      }
+    },
     rest() {
-      transporter?.close();
+      transporter?.then((opened) => opened.close());
       transporter = undefined;
     },
   };
@@ -114,18 +138,26 @@ interface SmtpError extends Error {
   responseCode?: number;
 }
 
+/** The connection was silent for too long, ended, or was ended because the attempt took too long. */
+const interruptions = ['ETIMEDOUT', 'ECONNECTION', 'ESOCKET', 'EABORT'];
+
 /** Responses about the sender's rights and not about the mail (RFC 4954 section 6, RFC 3207 section 4). */
 const accessCodes = [530, 534, 535, 538];
 
 function toMailError(error: SmtpError, secrets: readonly string[]): MailError {
-  const { code, command = '', responseCode = 0 } = error;
+  const { code = '', command = '', responseCode = 0 } = error;
   const isOfMail = ['RCPT TO', 'DATA'].includes(command) || code === 'EMESSAGE';
-  const text = hideSecrets(`${code ?? error.name}: ${error.message}`, secrets);
+  const text = describe(error, secrets);
   if (isOfMail && responseCode >= 500 && !accessCodes.includes(responseCode))
     return new MailError('refused', text);
   // 421: the server is closing the connection (RFC 5321 section 3.8).
   if (isOfMail && responseCode >= 400 && responseCode !== 421) return new MailError('failed', text);
-  return new MailError('unreachable', text);
+  const isInterrupted = isOfMail || (responseCode === 0 && interruptions.includes(code));
+  return new MailError(isInterrupted ? 'interrupted' : 'unreachable', text);
+}
+
+function describe({ code, name, message }: SmtpError, secrets: readonly string[]): string {
+  return hideSecrets(`${code ?? name}: ${message}`, secrets);
 }
 
 /** A server may repeat what it received. */
@@ -162,6 +194,7 @@ export function createMailBox(): Transport & MailBox {
       kept.unshift({ ...mail, number: last, at: new Date() });
       kept.length = Math.min(kept.length, keptMax);
     },
+    async check() {},
     rest() {},
     list: () => kept,
     find: (number) => kept.find((mail) => mail.number === number),

@@ -15,7 +15,7 @@ import { errorResponse, type RequestId, RpcError, type RpcRequest, readMessage }
 import { listen } from './listen.ts';
 import { completeResult, type McpOptions, runMethod } from './methods.ts';
 import { originCheck, sendPreflight } from './origin.ts';
-import { type Era, readEra } from './protocol.ts';
+import { readEra } from './protocol.ts';
 import { responseText } from './tools/tool_call.ts';
 
 export interface EndpointOptions extends McpOptions {
@@ -63,6 +63,8 @@ async function serve(
   try {
     const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0));
     id = message.id;
+    // A stream would keep its bytes, and what shares their memory.
+    request.body = undefined;
     const era = readEra(message, request.headers);
     if (id === undefined) return reply.code(202).send();
     // Check again, because the grant may have been withdrawn while the body arrived.
@@ -78,7 +80,7 @@ async function serve(
       await options.events.stream(call, reply, complete);
       return reply;
     }
-    const result = await run(options, request, reply, { message, era, principal });
+    const result = await runMethod(options, { message, era, principal, request, signal: signalOf(reply) });
     return send(reply, 200, responseText({ jsonrpc: '2.0', id, result }));
   } catch (error) {
     if (!(error instanceof RpcError)) throw error;
@@ -86,20 +88,19 @@ async function serve(
   }
 }
 
-async function run(
-  options: EndpointOptions,
-  request: FastifyRequest,
-  { raw }: FastifyReply,
-  call: { message: RpcRequest; era: Era; principal: Principal },
-): Promise<Record<string, unknown>> {
-  const closed = new AbortController();
-  const abort = () => closed.abort();
-  raw.once('close', abort);
-  try {
-    return await runMethod(options, { ...call, request, signal: closed.signal });
-  } finally {
-    raw.off('close', abort);
-  }
+/** Most methods need no signal, so it is made when one does. It aborts when the client disconnects before it has the response. */
+function signalOf({ raw }: FastifyReply): () => AbortSignal {
+  let closed: AbortController | undefined;
+  return () => {
+    if (closed !== undefined) return closed.signal;
+    const controller = new AbortController();
+    closed = controller;
+    raw.once('close', () => {
+      if (!raw.writableFinished) controller.abort();
+    });
+    if (raw.destroyed) controller.abort();
+    return controller.signal;
+  };
 }
 
 async function openStream(

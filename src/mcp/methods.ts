@@ -28,8 +28,8 @@ export interface MethodCall {
   era: Era;
   principal: Principal;
   request: FastifyRequest;
-  /** Aborts when the client disconnects. */
-  signal: AbortSignal;
+  /** @returns a signal that aborts when the client disconnects. Most methods need none */
+  signal: () => AbortSignal;
 }
 
 type Result = Record<string, unknown>;
@@ -79,8 +79,9 @@ export async function runMethod(options: McpOptions, call: MethodCall): Promise<
 
 /** Adds what every result has since 2026-07-28. */
 export function completeResult({ name }: Pick<McpOptions, 'name'>, result: Result): Result {
-  const meta = isObject(result._meta) ? result._meta : {};
-  return { resultType: 'complete', ...result, _meta: { ...meta, [serverInfoKey]: { name, version } } };
+  const serverInfo = { [serverInfoKey]: { name, version } };
+  const meta = isObject(result._meta) ? { ...result._meta, ...serverInfo } : serverInfo;
+  return { resultType: 'complete', ...result, _meta: meta };
 }
 
 function initialize({ name }: McpOptions, { message }: MethodCall): Result {
@@ -137,7 +138,7 @@ async function runTool(
   // It waits for other servers most of the time, and `calls` limits it.
   if (tool.annotations.openWorldHint) request.place?.leave();
   try {
-    return { ...(await callTool(tool, { arguments: given, principal, signal }, logFailure)) };
+    return await callTool(tool, { arguments: given, principal, signal }, logFailure);
   } finally {
     calls.release(slot);
   }

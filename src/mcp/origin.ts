@@ -19,13 +19,18 @@ export function originCheck(baseUrl: string, allowedOrigins: readonly string[]) 
   const { origin: own, hostname } = new URL(baseUrl);
   const allowed = new Set([own, ...allowedOrigins]);
   const isLocal = isLoopbackHost(hostname);
+  /** The last one that was accepted: a client sends the same one again. */
+  let localHost: string | undefined;
   return ({ headers }: FastifyRequest, reply: FastifyReply): void => {
     reply.header('vary', 'Origin, Authorization');
     const { origin, host = '' } = headers;
     if (origin !== undefined && !allowed.has(origin)) throw refused('Pages of this origin');
     // Behind a proxy the host can be any name, so it is checked on loopback only.
-    if (isLocal && !isLoopbackHost(URL.parse(`http://${host}`)?.hostname ?? ''))
-      throw refused('Requests for this host');
+    if (isLocal && host !== localHost) {
+      if (!isLoopbackHost(URL.parse(`http://${host}`)?.hostname ?? ''))
+        throw refused('Requests for this host');
+      localHost = host;
+    }
     if (origin === undefined) return;
     reply.headers({
       'access-control-allow-origin': origin,

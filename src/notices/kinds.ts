@@ -10,6 +10,9 @@ export const noticeKinds = [
 ] as const;
 export type NoticeKind = (typeof noticeKinds)[number];
 
+/** Kinds about deliveries. The others are about secrets and apps, and are sent first. */
+export const deliveryNoticeKinds: readonly NoticeKind[] = ['failing', 'disabling', 'disabled', 'recovered'];
+
 /** What happened. Completes "You get this mail when …". */
 export const noticeEvents: Readonly<Record<NoticeKind, string>> = {
   failing: 'deliveries of a subscription keep failing',

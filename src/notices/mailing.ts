@@ -2,13 +2,14 @@
 
 import type { Logger } from 'pino';
 import type { Registry } from 'prom-client';
-import { mailAddressOf } from '../accounts/mail_address.ts';
+import { mailAddressOf, mailAddressSql } from '../accounts/mail_address.ts';
 import type { Config } from '../config/config.ts';
 import type { Database } from '../database/database.ts';
 import { Mailer } from '../mail/mailer.ts';
 import type { MailBrand } from '../mail/render.ts';
 import { createMailBox, createSmtpTransport, type MailBox } from '../mail/transport.ts';
 import { collectingSeconds, collectNotices, noticeRecoveries } from './digest.ts';
+import { deliveryNoticeKinds } from './kinds.ts';
 import { composeNotices } from './notice_mail.ts';
 import { createUnsubscribeTokens, type UnsubscribeTokens } from './unsubscribe.ts';
 
@@ -52,6 +53,8 @@ export function createMailing({ db, config, secret, ...shared }: MailingOptions)
       from,
       baseUrl,
       addressOf: (accountId) => mailAddressOf(db, accountId),
+      addressSql: mailAddressSql,
+      lastKinds: deliveryNoticeKinds,
       compose: composeNotices(db, unsubscribeTokens),
       prepare: async () => {
         await noticeRecoveries(db);

@@ -20,6 +20,10 @@ const refusedSteps: Readonly<Record<string, StepName>> = {
 
 /** Ordinary responses to an app that asks again (RFC 8628 section 3.5, RFC 9449 section 8). */
 const ordinaryErrors = new Set(['authorization_pending', 'slow_down', 'use_dpop_nonce']);
+/** Errors of a token request that come after the authentication of a client. */
+const laterErrors = new Set(['invalid_grant', 'invalid_scope', 'invalid_target', 'unauthorized_client']);
+/** Steps that anyone can take with the public id of an app. */
+const openSteps: readonly StepName[] = ['client-document', 'registration', 'authorize'];
 /** What the user or the session decided. */
 const consentErrors = new Set(['access_denied', 'consent_required', 'login_required']);
 /** Errors of an app's metadata document arise while its authorization request is checked. */
@@ -127,12 +131,14 @@ function observe(
   const params = paramsOf(ctx);
   const token = oidc?.entities.AccessToken as { grantId?: string; accountId?: string } | undefined;
   const grantId = token?.grantId ?? grantOf(ctx);
+  const accountId = token?.accountId ?? accountOf(ctx);
   return {
     outcome: 'ok',
     requestId,
     clientId: known ?? unknownClientId(params.client_id),
     isKnown: known !== undefined,
-    accountId: token?.accountId ?? accountOf(ctx),
+    isAuthenticated: grantId !== undefined || accountId !== undefined || hasProof(ctx, step),
+    accountId,
     grantId,
     address: ctx.ip,
     ...step,
@@ -143,6 +149,14 @@ function observe(
       ...(grantId === undefined ? [] : [stepKey('grant', grantId)]),
     ],
   };
+}
+
+/** Whether the step itself shows that its app has authenticated. */
+function hasProof({ oidc }: KoaContextWithOIDC, { name, outcome, error }: Partial<Observation>): boolean {
+  const isConfidential = oidc?.client !== undefined && oidc.client.clientAuthMethod !== 'none';
+  if (outcome === 'refused') return isConfidential && name === 'token' && laterErrors.has(error ?? '');
+  if (name === undefined || !openSteps.includes(name)) return true;
+  return isConfidential && /^(?:pushed_authorization_request|device_authorization)$/.test(oidc.route);
 }
 
 /** The user who is signed in, on the pages of a browser. */

@@ -35,6 +35,7 @@ export function reportCall(
     requestId: request.id,
     clientId,
     isKnown: true,
+    isAuthenticated: true,
     accountId,
     grantId,
     address: request.ip,
@@ -62,14 +63,15 @@ export function reportRefusedCall(
   } as const;
   if (claims === undefined) {
     const keys = [stepKey('request', request.id)];
-    traces.add({ ...step, clientId: null, isKnown: false, keys });
+    traces.add({ ...step, clientId: null, isKnown: false, isAuthenticated: false, keys });
     return;
   }
   const { grantId, clientId, accountId, issuedAt } = claims;
   if (grantId === null || isOwnClient(clientId)) return;
   if (!traces.isFirstCall(grantId, issuedAt, error.code)) return;
   const keys = [stepKey('grant', grantId)];
-  traces.add({ ...step, clientId, isKnown: true, accountId, grantId, keys, belongsTo: 'existing' });
+  const app = { clientId, isKnown: true, isAuthenticated: true, accountId, grantId };
+  traces.add({ ...step, ...app, keys, belongsTo: 'existing' });
 }
 
 function explain(error: Problem, claims: AccessTokenClaims | undefined, audience: string): string {

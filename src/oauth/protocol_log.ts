@@ -7,7 +7,8 @@ import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
 import type { Logger } from 'pino';
 import type { AuditLog } from '../audit/audit_log.ts';
 import { consoleClientId } from '../clients/own_clients.ts';
-import { explainRefusal, type ProviderError } from './explanation.ts';
+import { redact, unknownClientId } from '../connections/redaction.ts';
+import { explainRefusal, type ProviderError, paramsOf } from './explanation.ts';
 
 /** Events of oidc-provider that report a rejected request. */
 const refusals = [
@@ -37,16 +38,19 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
     (provider as unknown as NodeJS.EventEmitter).on(name, listener as never);
   for (const name of refusals) {
     on(name, (ctx: KoaContextWithOIDC, error: ProviderError) => {
+      const params = paramsOf(ctx);
+      // What apps send may be a secret in the wrong place.
+      const safe = (text: unknown) => (typeof text === 'string' ? redact(text, params) : undefined);
       logger.info(
         {
           request_id: requestId(ctx),
           route: ctx.oidc?.route,
-          client: ctx.oidc?.client?.clientId ?? truncate(ctx.oidc?.params?.client_id),
-          grant_type: truncate(ctx.oidc?.params?.grant_type),
+          client: ctx.oidc?.client?.clientId ?? unknownClientId(params.client_id) ?? undefined,
+          grant_type: safe(params.grant_type),
           status: ctx.status,
           error: error.error ?? error.name,
-          description: error.error_description,
-          reason: error.error_detail ?? (error.cause as Error | undefined)?.message,
+          description: safe(error.error_description),
+          reason: safe(error.error_detail ?? (error.cause as Error | undefined)?.message),
           explanation: explainRefusal(ctx, error).explanation,
         },
         'protocol request rejected',
@@ -88,9 +92,4 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
 
 function requestId(ctx: KoaContextWithOIDC): string {
   return String(ctx.res.getHeader('request-id') ?? '');
-}
-
-/** Untrusted text, cut to a length that suits a log line. */
-function truncate(value: unknown): string | undefined {
-  return typeof value === 'string' ? value.slice(0, 200) : undefined;
 }

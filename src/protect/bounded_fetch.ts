@@ -2,6 +2,8 @@
  * Requests to the issuer with limits on time and size. Redirects are not followed.
  */
 
+import { parseObject, readText } from '../shared/response_text.ts';
+
 export type Fetch = (url: string, init?: RequestInit) => Promise<Response>;
 
 /** Total timeout of one request in milliseconds. */
@@ -63,36 +65,17 @@ export async function fetchBounded(
       redirect: 'manual',
       signal: ending.signal,
     });
-    return { status: response.status, headers: response.headers, text: await readText(response) };
+    return {
+      status: response.status,
+      headers: response.headers,
+      text: await readText(response, responseBytesMax),
+    };
   } catch (cause) {
     throw new IssuerUnavailable(`no response from ${url}: ${reasonOf(cause)}`, { cause });
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener('abort', abort);
   }
-}
-
-/** Parses a JSON object. @returns undefined for any other text */
-export function parseObject(text: string): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
-    return isObject ? (value as Record<string, unknown>) : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-async function readText(response: Response): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  let received = 0;
-  // Leaving the loop early cancels the stream and closes the connection.
-  for await (const chunk of response.body ?? []) {
-    received += (chunk as Uint8Array).length;
-    if (received > responseBytesMax) throw new Error(`more than ${responseBytesMax} bytes`);
-    chunks.push(chunk as Uint8Array);
-  }
-  return Buffer.concat(chunks).toString();
 }
 
 /** Adds the cause to the message, because the message of `fetch` is only "fetch failed". */

@@ -3,7 +3,8 @@
  * before it expires.
  */
 
-import { type Fetch, fetchBounded, IssuerUnavailable, parseObject } from './bounded_fetch.ts';
+import { parseObject } from '../shared/response_text.ts';
+import { type Fetch, fetchBounded, IssuerUnavailable } from './bounded_fetch.ts';
 import { clientAuthorization } from './client_authentication.ts';
 import type { IssuerMetadata } from './discovery.ts';
 

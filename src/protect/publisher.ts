@@ -5,13 +5,13 @@
 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { parseObject } from '../shared/response_text.ts';
 import {
   type BoundedResponse,
   createFetchObject,
   type Fetch,
   fetchBounded,
   IssuerUnavailable,
-  parseObject,
 } from './bounded_fetch.ts';
 import { type ClientToken, createClientToken, TokenRefused } from './client_token.ts';
 import { checkIssuer, createDiscovery } from './discovery.ts';

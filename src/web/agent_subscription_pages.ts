@@ -83,12 +83,38 @@ function itemContent(
   const what = kinds.find((kind) => kind.name === name)?.description ?? name;
   const until = mode === 'webhook' ? html`Until ${time(expiresAt)}` : 'While it asks for them';
   return html`<li>${what}
-${given !== '{}' && html`Only with <code>${given}</code>.`}
+${given !== '{}' && html`Only if ${conditionsContent(JSON.parse(given))}.`}
 <form method="post" action="/account/stop">
 <input type="hidden" name="${formTokenField}" value="${token}">
 <input type="hidden" name="subscription" value="${id}">
 ${until} · <button class="link" type="submit" aria-label="Stop: ${what}">Stop</button>
 </form></li>`;
+}
+
+const limitWords: Readonly<Record<string, string>> = {
+  $gt: 'is more than',
+  $gte: 'is at least',
+  $lt: 'is less than',
+  $lte: 'is at most',
+};
+
+/** @param given the arguments of an event: a value, a list of values, or limits for each name (mcp/events/arguments.ts) */
+function conditionsContent(given: Readonly<Record<string, unknown>>): Html[] {
+  const conditions = Object.entries(given).flatMap(([name, value]) => {
+    if (typeof value !== 'object' || value === null) return [[name, 'is', JSON.stringify(value)]];
+    if (Array.isArray(value)) {
+      const values = value.map((each) => JSON.stringify(each));
+      return [[name, values.length > 1 ? 'is one of' : 'is', values.join(', ')]];
+    }
+    return Object.entries(value).map(([limit, bound]) => [
+      name,
+      limitWords[limit] ?? limit,
+      JSON.stringify(bound),
+    ]);
+  });
+  return conditions.map(
+    ([name, words, value], index) => html`${index > 0 && ' and '}${name} ${words} <code>${value}</code>`,
+  );
 }
 
 const timeFormat = new Intl.DateTimeFormat('en', {

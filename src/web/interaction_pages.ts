@@ -271,6 +271,7 @@ function refusedSignIn(request: FastifyRequest, { cid, params }: Interaction, ou
     requestId: request.id,
     clientId: String(params.client_id),
     isKnown: true,
+    isAuthenticated: false,
     address: request.ip,
     keys: [stepKey('interaction', cid)],
     belongsTo: 'existing',

@@ -155,8 +155,9 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       await takeNodeName(db, config.nodeName);
       await engine.start();
       intake.start();
-      stopSweep = startAgentSweep(db, (error) =>
-        options.logger.warn({ err: error }, 'expired subscriptions of agents could not be ended'),
+      const names = options.kinds.map(({ name }) => name);
+      stopSweep = startAgentSweep(db, names, (error) =>
+        options.logger.warn({ err: error }, 'subscriptions of agents could not be ended'),
       );
     },
     async stop() {

@@ -10,7 +10,15 @@ import { openTestDatabase } from '../support/database/open_database.ts';
 
 function step(clientId: string, name: PendingStep['name'], keys: string[]): PendingStep {
   return {
-    ...{ name, outcome: 'ok', clientId, isKnown: true, address: '192.0.2.1', source: 'a source' },
+    ...{
+      name,
+      outcome: 'ok',
+      clientId,
+      isKnown: true,
+      isAuthenticated: true,
+      address: '192.0.2.1',
+      source: 'a source',
+    },
     ...{ requestId: newId(), keys, at: Date.now() },
   };
 }

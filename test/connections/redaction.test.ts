@@ -8,6 +8,7 @@ test('redact hides secret parameters, tokens, long random text and queries', () 
   const secret = 'c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA';
   assert.equal(redact('wrong pass1234', { password: 'pass1234' }), 'wrong [hidden]');
   assert.equal(redact(`got ${secret}`), 'got [hidden]');
+  assert.equal(redact('got whsec_AAEC/wQFBg+ICQoL/A0ODxAREhMU='), 'got [hidden]');
   assert.equal(redact('got eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln'), 'got [hidden]');
   assert.equal(redact('at https://u:p@a.example/cb?code=1#t'), 'at https://a.example/cb?…');
   assert.equal(
@@ -33,6 +34,7 @@ test('an unknown app is named only if its id is no secret and no address', () =>
   assert.equal(unknownClientId('https://app.example/client.json?key=1'), 'https://app.example/client.json?…');
   assert.equal(unknownClientId('mail@user.example'), null);
   assert.equal(unknownClientId('Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4'), null);
+  assert.equal(unknownClientId('whsec_AAEC/wQFBg+ICQoL/A0ODxAREhMU='), null);
   assert.equal(unknownClientId(['a']), null);
 });
 

@@ -324,6 +324,7 @@ test('a step that the database refuses does not cost the steps of others', async
   const client = await createTestClient(server);
   const step = {
     ...({ name: 'authorize', outcome: 'ok', clientId: client.id, isKnown: true } as const),
+    isAuthenticated: true,
     ...{ address: '192.0.2.1', requestId: newId(), keys: ['a key of this test'] },
   };
   const failures: unknown[] = [];

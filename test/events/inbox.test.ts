@@ -383,10 +383,10 @@ test('publishing fails when too much waits or is rejected, and resumes afterward
   );
   await own.query('update nuncio.intake set first_id = 100');
   await own.query(publish, ['push', 'a', pushBody()]);
-  await own.query('update nuncio.intake set is_blocked = true');
-  await assert.rejects(own.query(publish, ['push', 'a', pushBody()]), /too many rejected events/);
+  await own.query('update nuncio.intake set is_full = true');
+  await assert.rejects(own.query(publish, ['push', 'a', pushBody()]), /too many rejected events wait/);
   // A large body counts by its size.
-  await own.query('update nuncio.intake set is_blocked = false');
+  await own.query('update nuncio.intake set is_full = false');
   const before = (await own.query('select last_value::int as value from nuncio.inbox_ids')).rows[0].value;
   await own.query(publish, ['push', 'a', { text: 'x'.repeat(200_000) }]);
   const {

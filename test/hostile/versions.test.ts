@@ -173,3 +173,35 @@ test('loops do not delay deliveries that need no conversion, and stop being trie
   assert.ok((last?.ms ?? 1_000) < 1_000);
   await subscriber.waitFor(41);
 });
+
+test('what waits for a conversion takes no place of an attempt', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, version: '2026-03-01', kinds: ['trial'] });
+  await publish(app, ...Array(8).fill('loops'));
+  const failed = () =>
+    sql`select from attempts a join subscriptions s on s.lane = a.lane
+      where s.id = ${id} and a.error = 'conversion_error'`.execute(db);
+  // The first of three that take a second each. The others wait.
+  await until(failed, ({ rows }) => rows.length >= 1);
+  const metrics = await (await fetch(`${server.baseUrl}/metrics`)).text();
+  assert.match(metrics, /^nuncio_worker\{of="in_flight"\} 0$/m);
+  await until(failed, ({ rows }) => rows.length === 8);
+});
+
+test('a resend waits for no conversion, because it holds a transaction', async () => {
+  const app = await createApp(server);
+  const made = { url: 'https://app.example/hooks', version: '2026-03-01', kinds: ['trial'] };
+  const { id } = await subscribe(app, made);
+  const failed = await attemptOf(app, id, 'loops');
+  const ended: string[] = [];
+  const request = async (method: 'GET' | 'POST', path: string, status: number) => {
+    const response = await app.request(method, path);
+    ended.push(method);
+    assert.equal(response.status, status, response.text);
+  };
+  const path = `/deliveries/${failed.id}`;
+  // The read converts the body for each attempt, which takes a second.
+  await Promise.all([request('GET', path, 200), request('POST', `${path}/resend`, 202)]);
+  assert.deepEqual(ended, ['POST', 'GET']);
+});

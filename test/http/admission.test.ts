@@ -1,11 +1,16 @@
 /** Who gets a place, who waits, and who is refused. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { Admission, type Caller, Place, type Reason } from '../../src/http/overload/admission.ts';
+import { type TestContext, test } from 'node:test';
+import Fastify from 'fastify';
+import { Admission, Place } from '../../src/http/overload/admission.ts';
 import { BodyBudget } from '../../src/http/overload/body_budget.ts';
-import { type Precedence, precedenceOf } from '../../src/http/overload/precedence.ts';
+import type { Caller } from '../../src/http/overload/caller.ts';
+import { Paced } from '../../src/http/overload/paced.ts';
+import { classifyRoutes, type Precedence, precedenceOf } from '../../src/http/overload/precedence.ts';
+import type { Reason } from '../../src/http/overload/queue.ts';
 import { createRandom } from '../support/values/random.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const caller = (owner: string, group: string | null = null): Caller => ({ owner, group });
 
@@ -32,6 +37,26 @@ const flood = (admission: Admission, precedence: Precedence, by: Caller, count: 
   Array.from({ length: count }, () => enter(admission, precedence, by));
 const counted = (requests: readonly Request[], state: Request['state']) =>
   requests.filter((request) => request.state === state).length;
+
+/** Moves the clock of the queues. An interval is 100 ms. */
+function useClock(t: TestContext): (ms: number) => void {
+  let now = 0;
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  t.mock.method(performance, 'now', () => now);
+  return (ms) => {
+    now += ms;
+    t.mock.timers.tick(ms);
+  };
+}
+
+/** Ends so many requests that have a place. Others get their places. */
+function serve(requests: readonly Request[], count: number): void {
+  for (let ended = 0; ended < count; ended += 1)
+    requests.find(({ place }) => place.state === 'held')?.place.leave();
+}
+
+const ofMany = (admission: Admission, precedence: Precedence, count: number, name = '') =>
+  Array.from({ length: count }, (_none, index) => enter(admission, precedence, caller(`${name}${index}`)));
 
 test('one caller gets 7/16 of the places of a class and of what waits for it', (t) => {
   const admission = new Admission(128);
@@ -113,6 +138,8 @@ test('a paused request gives its place to others, and takes one before those tha
     waiting.map(({ state }) => state),
     ['admitted', 'waiting'],
   );
+  assert.equal(paused?.place.resumeNow(), false);
+  assert.equal(paused?.place.state, 'paused');
   let resumed: Reason | null | undefined;
   const resuming = paused?.place.resume().then((reason) => {
     resumed = reason;
@@ -121,6 +148,30 @@ test('a paused request gives its place to others, and takes one before those tha
   await resuming;
   assert.equal(resumed, null);
   assert.equal(waiting[1]?.state, 'waiting');
+});
+
+test('a paused request takes a free place at once, unless another one has waited for it', async (t) => {
+  const admission = new Admission(8);
+  t.after(() => admission.stop());
+  const [first, second, ...busy] = Array.from({ length: 7 }, (_none, index) =>
+    enter(admission, 'ordinary', caller(`${index}`)),
+  );
+  first?.place.pause();
+  assert.equal(first?.place.resumeNow(), true);
+  assert.equal(first?.place.state, 'held');
+  assert.equal(admission.inProgress, 7);
+  first?.place.pause();
+  second?.place.pause();
+  for (let index = 0; index < 2; index += 1) enter(admission, 'ordinary', caller(`new ${index}`));
+  // A node that has fewer places offers none, also when one of them is left.
+  admission.places = 4;
+  const resuming = first?.place.resume();
+  assert.equal(second?.place.resumeNow(), false);
+  for (const { place } of busy) place.leave();
+  assert.equal(await resuming, null);
+  assert.equal(second?.place.resumeNow(), false);
+  admission.places = 8;
+  assert.equal(second?.place.resumeNow(), true);
 });
 
 test('a request whose client has gone is not admitted, and one that waits too long is refused', async (t) => {
@@ -140,6 +191,95 @@ test('a request whose client has gone is not admitted, and one that waits too lo
   assert.equal(admission.waitingOf('ordinary'), 0);
 });
 
+test('a queue that stands is as long as what is served in 100 ms, until nothing waits', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  // 14 places are for the class, and 256 may wait.
+  const all = ofMany(admission, 'ordinary', 214);
+  assert.equal(counted(all, 'waiting'), 200);
+  // It has just begun, so that it may be a burst.
+  pass(100);
+  assert.equal(counted(all, 'full'), 0);
+  serve(all, 30);
+  assert.equal(counted(all, 'waiting'), 170);
+  pass(100);
+  assert.equal(counted(all, 'waiting'), 30);
+  assert.equal(counted(all, 'full'), 140);
+  assert.ok(
+    all.slice(0, 74).every(({ state }) => state !== 'full'),
+    'the oldest stay',
+  );
+  // While it stands, it follows the rate, also that of a slower interval.
+  const more = ofMany(admission, 'ordinary', 100, 'more ');
+  assert.equal(counted(more, 'full'), 100);
+  serve(all, 20);
+  pass(100);
+  assert.equal(admission.waitingOf('ordinary'), 10);
+  const again = ofMany(admission, 'ordinary', 100, 'again ');
+  assert.equal(counted(again, 'waiting'), 10);
+  serve([...all, ...again], 34);
+  pass(100);
+  assert.equal(admission.waitingOf('ordinary'), 0);
+  const burst = ofMany(admission, 'ordinary', 214, 'burst ');
+  assert.equal(counted(burst, 'full'), 0);
+});
+
+test('a fast queue may be long, and a slow one has as many as there are places', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const fast = ofMany(admission, 'ordinary', 214);
+  pass(100);
+  serve(fast, 101);
+  pass(100);
+  assert.equal(counted(fast, 'full'), 0);
+  serve(fast, 1);
+  pass(100);
+  assert.equal(admission.waitingOf('ordinary'), 16);
+});
+
+test('sign-in may wait longer than the API', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const first = ofMany(admission, 'first', 72);
+  pass(100);
+  serve(first, 10);
+  assert.equal(counted(first, 'waiting'), 50);
+  pass(100);
+  assert.equal(counted(first, 'full'), 0);
+});
+
+test('attack: a burst of one app that the queue cannot serve keeps no other caller from waiting', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const others = ofMany(admission, 'ordinary', 14);
+  const flooding = Array.from({ length: 300 }, (_none, index) =>
+    enter(admission, 'ordinary', caller(`account ${index}`, 'app')),
+  );
+  const early = enter(admission, 'ordinary', caller('early'));
+  assert.equal(counted(flooding, 'waiting'), 112);
+  pass(100);
+  pass(100);
+  assert.equal(early.state, 'waiting');
+  assert.equal(counted(flooding, 'waiting'), 8);
+  assert.equal(enter(admission, 'ordinary', caller('late')).state, 'waiting');
+  assert.equal(enter(admission, 'ordinary', caller('account 0', 'app')).state, 'share');
+  serve(others, 14);
+  assert.equal(early.state, 'admitted');
+});
+
+test('a free place is for the next caller, also while others wait for a share of it', (t) => {
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const flooding = flood(admission, 'ordinary', caller('one'), 300);
+  assert.equal(counted(flooding, 'admitted'), 6);
+  assert.equal(counted(flooding, 'waiting'), 112);
+  assert.equal(enter(admission, 'ordinary', caller('another')).state, 'admitted');
+});
+
 test('fewer places end no request, and admit none until enough have ended', (t) => {
   const admission = new Admission(64);
   t.after(() => admission.stop());
@@ -155,6 +295,7 @@ test('fewer places end no request, and admit none until enough have ended', (t) 
 });
 
 test('whatever random callers do, no limit is exceeded and every request ends in one way', (t) => {
+  const pass = useClock(t);
   const random = createRandom(7);
   const roll = (below: number) => Math.floor(random() * below);
   const admission = new Admission(32);
@@ -166,6 +307,7 @@ test('whatever random callers do, no limit is exceeded and every request ends in
     if (roll(3) === 0) admitted[roll(admitted.length)]?.place.leave();
     else all.push(enter(admission, precedence, caller(`${roll(12)}`, `app ${roll(3)}`)));
     if (roll(50) === 0) admission.places = 8 + roll(25);
+    if (roll(30) === 0) pass(100);
     const held = all.filter(({ place }) => place.state === 'held').length;
     assert.equal(held, admission.inProgress);
     assert.ok(held <= 32);
@@ -219,4 +361,53 @@ test('routes have the class of what they are for', () => {
   ] as const) {
     assert.equal(precedenceOf(method, url, operation), expected, `${method} ${url}`);
   }
+});
+
+test('a request has the class of its route also before the route is looked up', async (t) => {
+  const app = Fastify();
+  t.after(() => app.close());
+  const classOf = classifyRoutes(app);
+  const operation = {} as never;
+  for (const url of [
+    '/articles',
+    '/articles/:id',
+    '/subscriptions/:id/events',
+    '/subscriptions/:id/deliveries',
+  ])
+    app.get(url, { config: { operation } }, async () => {});
+  app.post('/articles', { config: { operation } }, async () => {});
+  app.get('/console/*', async () => {});
+  await app.ready();
+  for (const [method, path, expected] of [
+    ['GET', '/articles', 'last'],
+    ['HEAD', '/articles', 'last'],
+    ['POST', '/articles', 'ordinary'],
+    ['GET', '/articles/1', 'ordinary'],
+    ['GET', '/articles/1/x', 'ordinary'],
+    ['GET', '/subscriptions/1/events', 'ordinary'],
+    ['GET', '/subscriptions/1/deliveries', 'last'],
+    ['GET', '/console/a/b', 'last'],
+    ['GET', '/livez', 'exempt'],
+    ['POST', '/oauth/token', 'first'],
+    ['DELETE', '/grants/1', 'first'],
+    ['GET', '/nothing', 'ordinary'],
+  ] as const) {
+    assert.equal(classOf(method, path), expected, `${method} ${path}`);
+  }
+});
+
+test('paced tasks all run, in their order', async () => {
+  const paced = new Paced();
+  const done: number[] = [];
+  for (let index = 0; index < 5_000; index += 1) paced.add(() => done.push(index));
+  assert.equal(done.length, 0);
+  await until(
+    async () => done.length,
+    (count) => count === 5_000,
+  );
+  assert.deepEqual(
+    done,
+    done.toSorted((a, b) => a - b),
+  );
+  await new Promise<void>((resolve) => paced.add(resolve));
 });

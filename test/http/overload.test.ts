@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { connect, type Socket } from 'node:net';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
+import { version } from '../../src/version.ts';
 import { formsOf, TestBrowser } from '../support/browser/browser.ts';
 import { type ApiResponse, createApiUser } from '../support/clients/api_client.ts';
 import { authorize, createTestAccount, createTestClient, postForm } from '../support/clients/oauth.ts';
@@ -98,6 +99,8 @@ test('slow requests of one account leave places for others, for sign-in and for 
       assert.equal(headers.get('content-type'), 'application/problem+json');
       assert.match(headers.get('retry-after') ?? '', /^[1-5]$/);
       assert.equal(headers.get('access-control-allow-origin'), '*');
+      assert.equal(body.instance, `urn:uuid:${headers.get('request-id')}`);
+      assert.equal(headers.get('nuncio-version'), version);
     }
     assert.equal(await inProgress('ordinary'), 3);
     assert.equal((await write()).status, 503);
@@ -116,6 +119,44 @@ test('slow requests of one account leave places for others, for sign-in and for 
   assert.equal((await write()).body.id, made.body.id);
   const { rows } = await sql`select from articles where title = 'retried'`.execute(server.db);
   assert.equal(rows.length, 1);
+});
+
+test('a refused request with a body leaves its connection usable, and refusals without a connection are dropped', async () => {
+  const slow = await createKnownUser();
+  const { port } = new URL(server.baseUrl);
+  const json = JSON.stringify({ title: 'x'.repeat(10_000) });
+  const request =
+    `POST /articles HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${slow.accessToken}\r\n` +
+    `Content-Type: application/json\r\nContent-Length: ${json.length}\r\n\r\n${json}`;
+  let flooding: ReturnType<typeof flood<ApiResponse>> | undefined;
+  await whileLocked('articles', async () => {
+    flooding = flood(60, () => slow.request('GET', slow.path));
+    await until(
+      () => waiting('ordinary'),
+      (count) => count > 0,
+    );
+    const gone = connect({ port: Number(port), host: '127.0.0.1' });
+    gone.on('error', () => {});
+    gone.write(request, () => gone.destroy());
+    const socket = connect({ port: Number(port), host: '127.0.0.1' });
+    let received = '';
+    socket.setEncoding('latin1').on('data', (text: string) => {
+      received += text;
+    });
+    // Refused until the others have been waiting too long.
+    socket.write(request + request);
+    socket.write('GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
+    await new Promise((resolve) => socket.once('close', resolve));
+    assert.deepEqual(
+      [...received.matchAll(/HTTP\/1\.1 (\d+) /g)].map(([, status]) => status),
+      ['503', '503', '200'],
+    );
+  });
+  await flooding?.all;
+  await until(
+    () => inProgress('ordinary'),
+    (count) => count === 0,
+  );
 });
 
 test('slow requests of many accounts leave places for sign-in and withdrawal', async () => {

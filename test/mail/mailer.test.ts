@@ -6,12 +6,12 @@ import { sql } from 'kysely';
 import { pino } from 'pino';
 import { Registry } from 'prom-client';
 import { createAccount, disableAccount } from '../../src/accounts/account.ts';
-import { mailAddressOf } from '../../src/accounts/mail_address.ts';
+import { mailAddressOf, mailAddressSql } from '../../src/accounts/mail_address.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../../src/database/database.ts';
 import type { MailContent } from '../../src/mail/content.ts';
 import { Mailer, type MailerOptions } from '../../src/mail/mailer.ts';
-import { claimMails, type NewMail, queueMail, retryDelaysSeconds } from '../../src/mail/outbox.ts';
+import { claimMail, type NewMail, queueMail, retryDelaysSeconds } from '../../src/mail/outbox.ts';
 import { createSmtpTransport } from '../../src/mail/transport.ts';
 import { createDatabase } from '../support/database/database.ts';
 import { startSmtpServer } from '../support/mail/smtp_server.ts';
@@ -28,6 +28,7 @@ beforeEach(async () => {
   inbox.mails.length = 0;
   inbox.attempts.length = 0;
   inbox.refuse = () => undefined;
+  inbox.hold = () => undefined;
 });
 
 interface TestMailer {
@@ -48,6 +49,8 @@ function createMailer(options: Partial<MailerOptions> & { smtpUrl?: string } = {
     brand: { name: 'Acme', accent: '#3949c6', onAccent: '#ffffff', supportUrl: 'https://acme.example/help' },
     baseUrl: 'https://api.acme.example',
     addressOf: (accountId) => mailAddressOf(own, accountId),
+    addressSql: mailAddressSql,
+    lastKinds: ['newsletter'],
     compose: async () => null,
     prepare: async () => {},
     pauseMs: 1_000,
@@ -227,7 +230,7 @@ test('two nodes send each mail once', async (t) => {
 
 test('a mail that a killed node had claimed is sent by another when the claim ends', async () => {
   const id = await queue();
-  assert.equal((await claimMails(db, 10)).length, 1);
+  assert.notEqual(await claimMail(db, id), undefined);
   const { mailer } = createMailer();
   await mailer.pass();
   assert.deepEqual(inbox.attempts, []);

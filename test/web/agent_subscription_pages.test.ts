@@ -40,7 +40,7 @@ test('agents 80: the account page says what an app is told of and until when, an
   const { browser, page } = await open(account);
   assert.match(page.text, /It is told when:/);
   assert.match(page.text, /An invoice of the user was paid\./);
-  assert.match(page.text, /Only with <code>{&quot;amount&quot;:{&quot;\$gte&quot;:100}}<\/code>/);
+  assert.match(page.text, /Only if amount is at least <code>100<\/code>\./);
   const hour = expiresAt.toISOString().slice(11, 16);
   assert.match(
     page.text,
@@ -69,4 +69,16 @@ test('arguments cannot break out of the page', async () => {
   await subscribed(account, '{"id":"</code><script>alert(1)</script>"}');
   const { page } = await open(account);
   assert.ok(!page.text.includes('<script>alert'));
+});
+
+test('each form of an argument is described in words', async () => {
+  const account = await createTestAccount(server);
+  await subscribed(account, '{"amount":{"$gt":1,"$lte":9},"currency":["EUR","USD"],"id":["a"],"paid":true}');
+  const { page } = await open(account);
+  const text = page.text.replaceAll(/<\/?code>/g, '').replaceAll('&quot;', '"');
+  assert.ok(
+    text.includes(
+      'Only if amount is more than 1 and amount is at most 9 and currency is one of "EUR", "USD" and id is "a" and paid is true.',
+    ),
+  );
 });

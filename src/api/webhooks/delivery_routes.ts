@@ -18,8 +18,13 @@ import { Problem } from '../../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../../http/schema.ts';
 import type { StreamSlots } from '../../http/stream_slots.ts';
 import { readTime } from '../../http/time.ts';
-import { type Delivery, type DeliveryStatus, deliveryStatuses } from '../../webhooks/log/delivery.ts';
-import { type DeliveryDetails, readDelivery } from '../../webhooks/log/delivery_details.ts';
+import {
+  type Delivery,
+  type DeliveryStatus,
+  deliveryStatuses,
+  findDelivery,
+} from '../../webhooks/log/delivery.ts';
+import { readDelivery } from '../../webhooks/log/delivery_details.ts';
 import {
   type DeliveryFilter,
   listDeliveries,
@@ -222,7 +227,8 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
             },
           );
         case 'due': {
-          const delivery = await requireDelivery(readDelivery(tx, owner, id, names, presenter, scopeOf));
+          // Not its body: that may have to be converted, and this is a transaction.
+          const delivery = await requireDelivery(findDelivery(tx, owner, id));
           const headers = { location: `/deliveries/${id}` };
           return { status: 202, headers, body: JSON.stringify(representDelivery(delivery)) };
         }
@@ -251,7 +257,7 @@ function readFilter(parameters: Readonly<Record<string, string>>): DeliveryFilte
   };
 }
 
-async function requireDelivery(found: Promise<DeliveryDetails | undefined>): Promise<DeliveryDetails> {
+async function requireDelivery<Found extends Delivery>(found: Promise<Found | undefined>): Promise<Found> {
   const delivery = await found;
   if (delivery === undefined) throw notFound();
   return delivery;

@@ -12,17 +12,9 @@
  */
 
 import { isFree, reserveOf } from '../../shared/share.ts';
+import type { Caller } from './caller.ts';
 import { type Precedence, precedences } from './precedence.ts';
-
-export interface Caller {
-  /** Account, client or network. */
-  owner: string;
-  /** The app of the account, or the site of the network; null if there is none. */
-  group: string | null;
-}
-
-/** Why a request was refused: its class is full, its caller's share is, or it waited too long. */
-export type Reason = 'full' | 'share' | 'deadline';
+import { Queue, type Reason, type Waiter } from './queue.ts';
 
 /** A request on its way through the admission. */
 export class Place {
@@ -59,71 +51,27 @@ export class Place {
     return this.#admission.resume(this);
   }
 
+  /** Takes a place again after `pause`, if one is free. @returns false if the request has to wait for it */
+  resumeNow(): boolean {
+    return this.#admission.resumeNow(this);
+  }
+
   /** The request ends, or needs no place any more. */
   leave(): void {
     this.#admission.leave(this);
   }
 }
 
-interface Waiter {
-  place: Place;
-  deadline: number;
-  admit: () => void;
-  refuse: (reason: Reason) => void;
-}
-
-/** What waits for one class. */
-class Queue {
-  /** Requests that had a place before. They are few, and go first. */
-  readonly resumed: Waiter[] = [];
-  /** By owner. An owner moves to the end after its turn. */
-  readonly byOwner = new Map<string, Waiter[]>();
-  readonly #counts = new Map<string, number>();
-  size = 0;
-
-  /** Whether the caller may have one more waiting. */
-  hasRoomFor({ owner, group }: Caller, max: number): boolean {
-    return (
-      isFree(max, this.size, this.#counts.get(owner) ?? 0) &&
-      (group === null || isFree(max, this.size, this.#counts.get(group) ?? 0))
-    );
-  }
-
-  add(waiter: Waiter): void {
-    const { owner } = waiter.place.caller;
-    const waiting = this.byOwner.get(owner);
-    if (waiting === undefined) this.byOwner.set(owner, [waiter]);
-    else waiting.push(waiter);
-    this.#count(waiter.place.caller, 1);
-  }
-
-  /** Takes the oldest request of an owner, and moves the owner to the end. */
-  take(owner: string, waiting: Waiter[]): Waiter {
-    const [first] = waiting.splice(0, 1) as [Waiter];
-    this.byOwner.delete(owner);
-    if (waiting.length > 0) this.byOwner.set(owner, waiting);
-    this.#count(first.place.caller, -1);
-    return first;
-  }
-
-  #count({ owner, group }: Caller, change: 1 | -1): void {
-    this.size += change;
-    for (const key of group === null ? [owner] : [owner, group]) {
-      const count = (this.#counts.get(key) ?? 0) + change;
-      if (count === 0) this.#counts.delete(key);
-      else this.#counts.set(key, count);
-    }
-  }
-}
-
 /**
  * Waiting requests of each class, as a multiple of the most places: so many that a burst of one caller on an idle node is served. Under
- * overload the longest wait refuses sooner.
+ * overload the target decides. A person waits longer than a program should.
  */
-const waitingFactor: Readonly<Record<Precedence, number>> = { first: 4, ordinary: 16, last: 8 };
-/** Longest wait of each class in milliseconds. A person waits longer than a program should. */
-const waitMsMax: Readonly<Record<Precedence, number>> = { first: 5_000, ordinary: 1_000, last: 1_000 };
-/** How often requests that waited too long are looked for. */
+const waits: Readonly<Record<Precedence, { factor: number; waitMsMax: number; targetMs: number }>> = {
+  first: { factor: 4, waitMsMax: 5_000, targetMs: 1_000 },
+  ordinary: { factor: 16, waitMsMax: 1_000, targetMs: 100 },
+  last: { factor: 8, waitMsMax: 1_000, targetMs: 100 },
+};
+/** An interval of the queues. */
 const sweepMs = 100;
 /** Every so many turns the last class goes before the ordinary one, so that it is never shut out. */
 const lastTurn = 8;
@@ -143,15 +91,17 @@ export class Admission {
     ordinary: new Set(),
     last: new Set(),
   };
-  readonly #queues: Readonly<Record<Precedence, Queue>> = {
-    first: new Queue(),
-    ordinary: new Queue(),
-    last: new Queue(),
-  };
+  readonly #queues: Readonly<Record<Precedence, Queue<Place>>>;
+  #sweptAt = 0;
 
   constructor(placesMax: number) {
     this.placesMax = placesMax;
     this.#places = placesMax;
+    const queueOf = (precedence: Precedence) => {
+      const { factor, ...limits } = waits[precedence];
+      return new Queue<Place>({ ...limits, waitingMax: placesMax * factor, waitingMin: placesMax });
+    };
+    this.#queues = { first: queueOf('first'), ordinary: queueOf('ordinary'), last: queueOf('last') };
   }
 
   get places(): number {
@@ -177,25 +127,37 @@ export class Admission {
     return size + resumed.length;
   }
 
+  /** Whether requests wait. */
+  get isCrowded(): boolean {
+    return this.#sweep !== undefined;
+  }
+
+  /** Why a request would be refused now; null if it would not, or if that depends on a caller who is not known. */
+  refusalOf(precedence: Precedence, caller: Caller | undefined): Reason | null {
+    if (this.#hasRoomInClass(precedence)) {
+      if (caller === undefined || this.#hasShare(precedence, () => caller)) return null;
+    }
+    return this.#queues[precedence].refusalOf(caller);
+  }
+
   /** See `Place`. */
   enter(place: Place, admit: () => void, refuse: (reason: Reason) => void): boolean {
     const { precedence } = place;
-    const queue = this.#queues[precedence];
-    if (queue.size === 0 && queue.resumed.length === 0 && this.#hasRoom(place)) {
+    // Those that wait are kept from a free place by their shares, so nobody is overtaken.
+    if (this.#hasRoom(place)) {
       this.#hold(place);
       return true;
     }
-    const max = this.placesMax * waitingFactor[precedence];
-    const isFull = queue.size >= max;
-    if (isFull || !queue.hasRoomFor(place.caller, max)) {
+    const queue = this.#queues[precedence];
+    const reason = queue.refusalOf(place.caller);
+    if (reason !== null) {
       place.state = 'left';
-      refuse(isFull ? 'full' : 'share');
+      refuse(reason);
       return false;
     }
     place.state = 'waiting';
-    queue.add({ place, admit, refuse, deadline: performance.now() + waitMsMax[precedence] });
+    queue.add({ place, admit, refuse, deadline: performance.now() + queue.limits.waitMsMax });
     this.#startSweep();
-    this.#offer();
     return false;
   }
 
@@ -210,15 +172,21 @@ export class Admission {
     return new Promise((resolve) => {
       const { precedence } = place;
       place.state = 'waiting';
-      this.#queues[precedence].resumed.push({
-        place,
-        admit: () => resolve(null),
-        refuse: resolve,
-        deadline: performance.now() + waitMsMax[precedence],
-      });
+      const { resumed, limits } = this.#queues[precedence];
+      const deadline = performance.now() + limits.waitMsMax;
+      resumed.push({ place, admit: () => resolve(null), refuse: resolve, deadline });
       this.#startSweep();
       this.#offer();
     });
+  }
+
+  /** See `Place`. Overtakes nobody: a free place of a class was offered to what waits for it. */
+  resumeNow(place: Place): boolean {
+    const { precedence } = place;
+    if (place.state !== 'paused') return true;
+    if (this.#queues[precedence].resumed.length > 0 || !this.#hasRoomInClass(precedence)) return false;
+    this.#hold(place);
+    return true;
   }
 
   leave(place: Place): void {
@@ -281,7 +249,7 @@ export class Admission {
     this.#isOffering = false;
   }
 
-  #next(): Waiter | undefined {
+  #next(): Waiter<Place> | undefined {
     const order = this.#turn % lastTurn === 0 ? otherOrder : usualOrder;
     for (const precedence of order) {
       const { resumed, byOwner } = this.#queues[precedence];
@@ -289,7 +257,7 @@ export class Admission {
       const first = resumed.shift();
       if (first !== undefined) return first;
       for (const [owner, waiting] of byOwner) {
-        if (this.#hasShare(precedence, () => (waiting[0] as Waiter).place.caller)) {
+        if (this.#hasShare(precedence, () => (waiting[0] as Waiter<Place>).place.caller)) {
           return this.#queues[precedence].take(owner, waiting);
         }
       }
@@ -303,37 +271,31 @@ export class Admission {
   }
 
   #startSweep(): void {
-    this.#sweep ??= setInterval(() => this.#expire(), sweepMs);
+    if (this.#sweep !== undefined) return;
+    this.#sweptAt = performance.now();
+    this.#sweep = setInterval(() => this.#expire(), sweepMs);
   }
 
-  /** Refuses requests that waited too long. */
+  /** Refuses requests that waited too long, and bounds what waits. */
   #expire(): void {
     const now = performance.now();
-    const late: Waiter[] = [];
+    const refused: [Waiter<Place>, Reason][] = [];
     let left = 0;
     for (const precedence of precedences) {
       const queue = this.#queues[precedence];
-      while ((queue.resumed[0]?.deadline ?? Number.POSITIVE_INFINITY) <= now) {
-        late.push(queue.resumed.shift() as Waiter);
-      }
-      for (const [owner, waiting] of [...queue.byOwner]) {
-        while (
-          waiting[0] !== undefined &&
-          (waiting[0].deadline <= now || waiting[0].place.state === 'left')
-        ) {
-          late.push(queue.take(owner, waiting));
-        }
-      }
+      for (const waiter of queue.takeLate(now)) refused.push([waiter, 'deadline']);
+      for (const waiter of queue.adapt(now - this.#sweptAt)) refused.push([waiter, 'full']);
       left += this.waitingOf(precedence);
     }
+    this.#sweptAt = now;
     if (left === 0) {
       clearInterval(this.#sweep);
       this.#sweep = undefined;
     }
-    for (const { place, refuse } of late) {
+    for (const [{ place, refuse }, reason] of refused) {
       if (place.state !== 'waiting') continue;
       place.state = 'left';
-      refuse('deadline');
+      refuse(reason);
     }
   }
 }

@@ -5,7 +5,7 @@
  */
 
 import { reserveOf } from '../../shared/share.ts';
-import type { Caller } from './admission.ts';
+import type { Caller } from './caller.ts';
 
 export interface Reservation {
   readonly bytes: number;

@@ -21,6 +21,8 @@ const loopDelayMsMax = 50;
 const databaseWaitMsMax = 25;
 /** Fewer places would leave connections of the database unused, and the first class without a reserve. */
 const placesMin = 8;
+/** A late event loop takes no more than this part. If it is late because it refuses, fewer places would only serve less. */
+const loopPartMin = 1 / 4;
 const decrease = 0.75;
 const increase = 4;
 
@@ -94,8 +96,11 @@ export class LoadMonitor {
 
   #adapt(): void {
     const { places, placesMax } = this.#admission;
-    const isLate = this.loopDelayMs > loopDelayMsMax || this.databaseWaitMs > databaseWaitMsMax;
-    if (isLate) this.#admission.places = Math.max(this.#placesMin, Math.floor(places * decrease));
-    else if (places < placesMax) this.#admission.places = Math.min(placesMax, places + increase);
+    const fewer = Math.floor(places * decrease);
+    if (this.databaseWaitMs > databaseWaitMsMax) this.#admission.places = Math.max(this.#placesMin, fewer);
+    else if (this.loopDelayMs > loopDelayMsMax) {
+      const least = Math.max(this.#placesMin, Math.ceil(placesMax * loopPartMin));
+      if (places > least) this.#admission.places = Math.max(least, fewer);
+    } else if (places < placesMax) this.#admission.places = Math.min(placesMax, places + increase);
   }
 }

@@ -3,22 +3,27 @@
  * its token is checked and its body is read. A place is held while the server works for the request, not while the server waits for
  * the client's body, for an event or for another server, and not while the client reads.
  *
+ *   before Fastify: refused if nothing of the class, or of the caller, may wait any more
  *   onRequest: class, budget of bodies → place → guard → [paused: body arrives] → handler → left
  */
 
+import type { IncomingHttpHeaders, IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Registry } from 'prom-client';
+import { newId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
 import type { ProblemPage } from '../errors.ts';
 import { networksOf } from '../network.ts';
-import { Admission, type Caller, Place } from './admission.ts';
+import { Admission, Place } from './admission.ts';
 import { BodyBudget } from './body_budget.ts';
+import type { Caller } from './caller.ts';
 import { nameConnectionUsers } from './connection_users.ts';
 import { LoadMonitor } from './load_monitor.ts';
 import { createOverloadMetrics, RefusalLog } from './overload_metrics.ts';
-import { classifyRoutes } from './precedence.ts';
-import { refuse } from './refusal.ts';
+import { Paced } from './paced.ts';
+import { classifyRoutes, type Precedence } from './precedence.ts';
+import { needsFastify, refuse, refuseEarly } from './refusal.ts';
 import { resumePlace } from './request_place.ts';
 
 /** Bodies of all requests on a node. */
@@ -31,14 +36,16 @@ export interface OverloadOptions {
   /** The most requests in progress; 0 for no limit. */
   requestsMax: number;
   /** The caller of a request whose token was verified before; undefined for others. */
-  identify: (request: FastifyRequest) => Caller | undefined;
+  identify: (headers: IncomingHttpHeaders) => Caller | undefined;
+  /** Headers of all responses, as names and values in turn. */
+  headers: readonly string[];
   /** Tells browsers. */
   page: ProblemPage;
 }
 
 /** Call it before routes are registered. @returns stops the timers */
 export function limitLoad(app: FastifyInstance, options: OverloadOptions): () => void {
-  const { db, registry, logger, requestsMax, identify, page } = options;
+  const { db, registry, logger, requestsMax, identify, page, headers } = options;
   app.decorateRequest('place', null);
   app.decorateRequest('isRefused', false);
   if (requestsMax === 0) return () => {};
@@ -47,26 +54,39 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
   const bodies = new BodyBudget(bodyBytesMax);
   const count = createOverloadMetrics(registry, admission, bodies);
   const log = new RefusalLog(logger, admission, monitor);
-  const callerOf = (request: FastifyRequest) => identify(request) ?? callerOfAddress(request.ip);
+  const callerOf = (request: FastifyRequest) => identify(request.headers) ?? callerOfAddress(request.ip);
+
+  function note(precedence: Precedence, reason: string): void {
+    count(precedence, reason);
+    log.add(precedence, reason);
+  }
 
   function turnAway(request: FastifyRequest, reply: FastifyReply, reason: string): void {
     request.isRefused = true;
-    const precedence = request.place?.precedence ?? 'ordinary';
-    count(precedence, reason);
-    log.add(precedence, reason);
+    note(request.place?.precedence ?? 'ordinary', reason);
     refuse(request, reply, page);
   }
 
-  classifyRoutes(app);
+  const classOf = classifyRoutes(app);
+  const refusals = new Paced();
+  filterRequests(app, (request, response) => {
+    const { method = '', url = '' } = request;
+    if (!admission.isCrowded || needsFastify(request)) return false;
+    const precedence = classOf(method, url.split('?', 1)[0] as string);
+    if (precedence === 'exempt') return false;
+    const reason = admission.refusalOf(precedence, identify(request.headers));
+    if (reason === null) return false;
+    note(precedence, reason);
+    refusals.add(() => {
+      if (!response.destroyed) refuseEarly(request, response, newId(), headers);
+    });
+    return true;
+  });
   app.addHook('onRequest', (request, reply, done) => {
     const precedence = request.routeOptions.config.precedence ?? 'ordinary';
     // Requests of this process to itself belong to one that has a place.
     if (precedence === 'exempt' || !(request.raw.socket instanceof Socket)) return done();
-    let caller: Caller | undefined;
-    const identifyOnce = () => {
-      caller ??= callerOf(request);
-      return caller;
-    };
+    const identifyOnce = callOnce(callerOf, request);
     const place = new Place(admission, precedence, identifyOnce);
     request.place = place;
     monitor.start();
@@ -82,7 +102,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     done(null, payload);
   });
   app.addHook('preValidation', (request, _reply, done) => {
-    if (request.place?.state !== 'paused') return done();
+    if (request.place?.resumeNow() ?? true) return done();
     resumePlace(request).then(() => done(), done);
   });
   nameConnectionUsers(app, (request) => callerOf(request).owner);
@@ -99,6 +119,29 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     admission.stop();
     log.stop();
   };
+}
+
+/** A stream keeps this function for as long as it is open. It is made here so that it keeps nothing else of the hook. */
+function callOnce(callerOf: (request: FastifyRequest) => Caller, request: FastifyRequest): () => Caller {
+  let caller: Caller | undefined;
+  return () => {
+    caller ??= callerOf(request);
+    return caller;
+  };
+}
+
+/** Calls the filter before Fastify, for which even a refusal costs several times as much. It returns whether it has responded. */
+function filterRequests(
+  { server }: FastifyInstance,
+  filter: (request: IncomingMessage, response: ServerResponse) => boolean,
+): void {
+  const [handle] = server.listeners('request') as RequestListener[];
+  if (handle === undefined) throw new Error('the server has no listener for requests');
+  server.removeListener('request', handle);
+  server.on('request', (request, response) => {
+    // A server that stops closes its connections with its responses, which Fastify does.
+    if (!server.listening || !filter(request, response)) handle(request, response);
+  });
 }
 
 function hasBody({ headers }: FastifyRequest): boolean {

@@ -48,11 +48,32 @@ export function precedenceOf(method: string, url: string, operation?: Operation)
     : 'ordinary';
 }
 
-/** Adds its class to each route that is registered from now on. */
-export function classifyRoutes(app: FastifyInstance): void {
+/**
+ * Adds its class to each route that is registered from now on.
+ * @returns the class of a request before its route is looked up. It is wrong at most between the ordinary and the last class
+ */
+export function classifyRoutes(
+  app: FastifyInstance,
+): (method: string, path: string) => Precedence | 'exempt' {
+  const lists = new Set<string>();
+  let isList: RegExp | undefined;
   app.addHook('onRoute', (route) => {
     const method = [route.method].flat()[0] ?? 'GET';
     const precedence = precedenceOf(method, route.url, route.config?.operation);
     route.config = { ...route.config, precedence };
+    if (precedence === 'last' && method === 'GET') lists.add(toPattern(route.url));
   });
+  return (method, path) => {
+    const precedence = precedenceOf(method, path);
+    if (precedence !== 'ordinary' || (method !== 'GET' && method !== 'HEAD')) return precedence;
+    isList ??= new RegExp(`^(?:${[...lists].join('|')})$`);
+    return isList.test(path) ? 'last' : 'ordinary';
+  };
+}
+
+function toPattern(url: string): string {
+  return url
+    .replaceAll(/[^\w/:*-]/g, '\\$&')
+    .replaceAll(/:\w+/g, '[^/]+')
+    .replaceAll('*', '.*');
 }

@@ -18,12 +18,12 @@ const errorCharactersMax = 4_000;
 /** The member of a result that holds the JSON of its `structuredContent`. JSON.stringify leaves it out. */
 const structuredJson = Symbol('structuredContent');
 
-export interface ToolResult {
+export type ToolResult = {
   content: readonly [{ type: 'text'; text: string }];
   /** `structuredContent` as JSON, which `responseText` writes. */
   [structuredJson]?: string;
   isError?: true;
-}
+};
 
 const checks = new WeakMap<Tool, BodySchema>();
 
@@ -34,10 +34,13 @@ function checkOf(tool: Tool): BodySchema {
   return check;
 }
 
+/** A call whose signal is made when a tool looks at it. */
+type Call = Omit<ToolCall, 'signal'> & { readonly signal: () => AbortSignal };
+
 /** @param logFailure called with errors that nobody expected; the model gets no details of them */
 export async function callTool(
   tool: Tool,
-  call: ToolCall,
+  call: Call,
   logFailure: (error: unknown) => void,
 ): Promise<ToolResult> {
   // The message is this request's own, so filling in defaults changes nothing else.
@@ -60,29 +63,41 @@ export async function callTool(
 }
 
 /** A handler that ignores its signal is left alone when the time is over. */
-function runInTime(tool: Tool, call: ToolCall): ReturnType<Tool['run']> {
-  const { arguments: given, principal } = call;
-  const timeout = new AbortController();
+function runInTime(
+  tool: Tool,
+  { arguments: given, principal, signal: closed }: Call,
+): ReturnType<Tool['run']> {
+  let late: ToolError | undefined;
+  let timeout: AbortController | undefined;
   let signal: AbortSignal | undefined;
   const timed: ToolCall = {
     arguments: given,
     principal,
     // Most tools never look at it.
     get signal() {
-      signal ??= AbortSignal.any([call.signal, timeout.signal]);
+      if (signal !== undefined) return signal;
+      timeout = new AbortController();
+      if (late !== undefined) timeout.abort(late);
+      signal = AbortSignal.any([closed(), timeout.signal]);
       return signal;
     },
   };
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
-      const isLate = new ToolError(`The tool did not finish within ${runMsMax / 1_000} seconds.`);
-      timeout.abort(isLate);
-      reject(isLate);
+      late = new ToolError(`The tool did not finish within ${runMsMax / 1_000} seconds.`);
+      timeout?.abort(late);
+      reject(late);
     }, runMsMax);
-    tool
-      .run(timed)
-      .finally(() => clearTimeout(timer))
-      .then(resolve, reject);
+    tool.run(timed).then(
+      (value) => {
+        clearTimeout(timer);
+        resolve(value);
+      },
+      (error: unknown) => {
+        clearTimeout(timer);
+        reject(error);
+      },
+    );
   });
 }
 

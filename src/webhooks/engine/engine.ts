@@ -165,7 +165,7 @@ class Engine {
       sender: this.#sender,
       sealer,
       cursors,
-      forbiddenCode: settings.agents.forbiddenCode,
+      codeOf: settings.agents.codeOf,
       onError: this.#onError,
     });
     const worker: Worker = new Worker({

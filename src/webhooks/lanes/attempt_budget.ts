@@ -5,25 +5,30 @@
  */
 
 import { sql } from 'kysely';
+import { LRUCache } from 'lru-cache';
 import { bigintArray, textArray } from '../../database/arrays.ts';
+import { deleteBatches } from '../../database/batches.ts';
 import type { Database } from '../../database/database.ts';
 import type { AttemptRecord } from './outcome_policy.ts';
 
 /** Days that counts are kept. */
 const keptDays = 2;
-
-interface Used {
-  /** The count in the database, when it was last read. */
-  stored: number;
-  /** Counted since then. Not in the database yet. */
-  counted: number;
-}
+/** Maximum tenants of one statement, and statements of one flush. The next flush continues. */
+const statementMax = 1_000;
+const statementsMax = 5;
+/** Maximum tenants whose counts in the database are remembered. One that is forgotten begins again until its next flush. */
+const storedMax = 50_000;
 
 export class AttemptBudget {
   readonly #db: Database;
   readonly #bytesPerDay: number;
   #day = '';
-  #used = new Map<string, Used>();
+  /** When counts of earlier days were last deleted. */
+  #deletedOn = '';
+  /** Bytes by tenant, as the database had them at the tenant's last flush. */
+  readonly #stored = new LRUCache<string, number>({ max: storedMax });
+  /** Bytes counted since then. They are not in the database yet. */
+  readonly #counted = new Map<string, number>();
 
   constructor(db: Database, bytesPerDay: number) {
     this.#db = db;
@@ -37,9 +42,10 @@ export class AttemptBudget {
   apply(tenant: string, attempt: AttemptRecord, now: number): void {
     const bytes = (attempt.headers?.length ?? 0) + (attempt.body?.length ?? 0);
     if (bytes === 0) return;
-    const used = this.#usedBy(tenant, dayOf(now));
-    if (used.stored + used.counted + bytes <= this.#bytesPerDay) {
-      used.counted += bytes;
+    this.#begin(dayOf(now));
+    const counted = this.#counted.get(tenant) ?? 0;
+    if ((this.#stored.get(tenant) ?? 0) + counted + bytes <= this.#bytesPerDay) {
+      this.#counted.set(tenant, counted + bytes);
       return;
     }
     attempt.headers = null;
@@ -47,40 +53,47 @@ export class AttemptBudget {
     attempt.isResponseOmitted = true;
   }
 
-  /** Adds the counts to the table, and reads what other nodes have counted. */
+  /** Adds counts to the table, those that have waited longest first, and reads what other nodes have counted. */
   async flush(): Promise<void> {
-    const [day, all] = [this.#day, this.#used];
-    const counted = [...all].filter(([, used]) => used.counted > 0);
-    if (counted.length === 0) return;
-    const given = counted.map(([, used]) => used.counted);
-    const tenants = counted.map(([tenant]) => tenant);
+    const day = this.#day;
+    for (let left = statementsMax; left > 0 && this.#counted.size > 0; left -= 1) {
+      const given = [...this.#counted.entries().take(statementMax)];
+      for (const [tenant] of given) this.#counted.delete(tenant);
+      try {
+        const stored = await this.#add(day, given);
+        if (this.#day !== day) return;
+        for (const { tenant, bytes } of stored) this.#stored.set(tenant, Number(bytes));
+      } catch (error) {
+        if (this.#day === day)
+          for (const [tenant, bytes] of given)
+            this.#counted.set(tenant, (this.#counted.get(tenant) ?? 0) + bytes);
+        throw error;
+      }
+    }
+    if (this.#deletedOn === day) return;
+    this.#deletedOn = day;
+    await deleteBatches(this.#db, 'attempt_bytes', sql`day < ${day}::date - ${keptDays}::int`);
+  }
+
+  async #add(day: string, given: readonly [tenant: string, bytes: number][]) {
     const { rows } = await sql<{ tenant: string; bytes: string }>`
       insert into attempt_bytes (day, tenant, bytes)
       select ${day}::date, tenant, bytes
-      from unnest(${textArray(tenants)}::text[], ${bigintArray(given)}::bigint[]) as given (tenant, bytes)
+      from unnest(
+        ${textArray(given.map(([tenant]) => tenant))}::text[], ${bigintArray(given.map(([, bytes]) => bytes))}::bigint[]
+      ) as given (tenant, bytes)
       -- The same order on every node prevents deadlocks.
       order by tenant
       on conflict (day, tenant) do update set bytes = attempt_bytes.bytes + excluded.bytes
       returning tenant, bytes`.execute(this.#db);
-    const stored = new Map(rows.map(({ tenant, bytes }) => [tenant, Number(bytes)]));
-    for (const [index, [tenant, used]] of counted.entries()) {
-      used.counted -= given[index] as number;
-      used.stored = stored.get(tenant) ?? used.stored;
-    }
-    await sql`delete from attempt_bytes where day < ${day}::date - ${keptDays}::int`.execute(this.#db);
+    return rows;
   }
 
-  #usedBy(tenant: string, day: string): Used {
-    if (day !== this.#day) {
-      this.#day = day;
-      this.#used = new Map();
-    }
-    let used = this.#used.get(tenant);
-    if (used === undefined) {
-      used = { stored: 0, counted: 0 };
-      this.#used.set(tenant, used);
-    }
-    return used;
+  #begin(day: string): void {
+    if (day === this.#day) return;
+    this.#day = day;
+    this.#stored.clear();
+    this.#counted.clear();
   }
 }
 

@@ -2,7 +2,7 @@
  * Starts attempts. Lanes take turns, one attempt each. A lane decides how many attempts of its own may run (lane.ts), and its windows
  * how many may run beside others (windows.ts).
  *
- *   waiting in a ready lane → in flight → response → outcome to the recorder
+ *   waiting in a ready lane → (converted) → in flight → response → outcome to the recorder
  *                                       → cancelled before its first byte → put back as a retry that is due at once
  *                                       → 401 to an access token → sent once more with a new one
  */
@@ -21,6 +21,7 @@ import type { Presenter } from '../sending/presentation.ts';
 import type { Sender } from '../sending/sender.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { AttemptBudget } from './attempt_budget.ts';
+import { Conversions } from './conversions.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
@@ -41,7 +42,8 @@ const looksPerTurnMax = 1_024;
 /** An attempt in flight. */
 interface Attempt {
   lane: Lane;
-  places: Places;
+  /** Null if the body could not be converted, or was not needed any more. */
+  places: Places | null;
   waiting: LoadedDelivery;
   number: number;
   /** Revision of the subscription when the attempt started. */
@@ -71,6 +73,7 @@ export interface AttemptStarterOptions {
   authorizer: Authorizer;
   retryScheduleSeconds: readonly number[];
   metrics: WorkerMetrics;
+  isStopping: () => boolean;
   /** Whether any lane may start an attempt now. */
   mayStart: (now: number) => boolean;
   /** An attempt has ended, so there may be room to read more. */
@@ -84,11 +87,23 @@ const always = (): boolean => true;
 export class AttemptStarter {
   readonly #options: AttemptStarterOptions;
   readonly #windows: Windows;
+  readonly #conversions: Conversions;
   #turn: NodeJS.Immediate | undefined;
 
   constructor(options: AttemptStarterOptions) {
     this.#options = options;
     this.#windows = new Windows(options.quotas, (lane) => options.lanes.reschedule(lane));
+    const end = (lane: Lane, waiting: LoadedDelivery, error: 'conversion_error' | null) =>
+      this.#onResult(unsentResult(performance.now(), error), this.#attemptOf(lane, waiting, null));
+    this.#conversions = new Conversions({
+      ...options,
+      onConverted: (lane) => {
+        options.lanes.reschedule(lane);
+        this.pump();
+      },
+      onFailed: (lane, waiting) => end(lane, waiting, 'conversion_error'),
+      onStopped: (lane, waiting) => end(lane, waiting, null),
+    });
   }
 
   get inFlight(): number {
@@ -110,6 +125,7 @@ export class AttemptStarter {
   tick(now: number): void {
     const { lanes } = this.#options;
     this.#windows.tick(now);
+    this.#conversions.tick();
     lanes.readable.requeueAll();
     lanes.sleeping.wake(now, (lane) => lanes.reschedule(lane));
   }
@@ -131,27 +147,41 @@ export class AttemptStarter {
         if (wakeAt !== undefined) lanes.sleeping.add(lane, wakeAt);
         continue;
       }
-      const places = this.#windows.enter(lane, now);
-      if (places === null) {
+      if (!this.#startNext(lane, now)) {
         if (lane.pausedUntil > now) lanes.sleeping.add(lane, lane.pausedUntil);
         continue;
       }
       left -= 1;
-      this.#start(lane, lane.take(), places);
       // Back to the end of the queue.
-      if (lane.waitingCount > 0) lanes.ready.add(lane);
+      if (lane.waitingCount > 0 || lane.convertedCount > 0) lanes.ready.add(lane);
     }
     return true;
   }
 
-  #start(lane: Lane, waiting: LoadedDelivery, places: Places): void {
-    const { subscription, revision } = lane;
+  /** Starts the lane's next attempt, or the conversion that it needs. @returns whether there was room for it */
+  #startNext(lane: Lane, now: number): boolean {
+    const isConverted = lane.convertedCount > 0;
+    if (isConverted && !this.#conversions.isCurrent(lane)) return false;
+    if (!isConverted && this.#conversions.isNext(lane)) {
+      const hasRoom = this.#windows.hasRoom(lane, now);
+      if (hasRoom) void this.#conversions.begin(lane);
+      return hasRoom;
+    }
+    const places = this.#windows.enter(lane, now);
+    if (places === null) return false;
+    const waiting = isConverted ? this.#conversions.take(lane) : lane.take();
+    this.#prepare(this.#attemptOf(lane, waiting, places));
+    return true;
+  }
+
+  #attemptOf(lane: Lane, waiting: LoadedDelivery, places: Places | null): Attempt {
+    const { subscription, revision, template } = lane;
     const number = Math.min((waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
     const scheduleSeconds = subscription.retrySchedule ?? this.#options.retryScheduleSeconds;
     const stoppable = lane.stoppableFor(waiting.event);
     const { stopCount } = stoppable;
     const of = { lane, places, waiting, number, revision, scheduleSeconds, stoppable, stopCount };
-    this.#prepare({ ...of, template: lane.template, token: null, refused: null });
+    return { ...of, template, token: null, refused: null };
   }
 
   /** Sends at once if neither the body nor the authorization must be waited for. */
@@ -187,7 +217,7 @@ export class AttemptStarter {
     }
     if (number === 1 && refused === null)
       metrics.lag(Math.max(facts.now - waiting.event.createdAt, 0) / 1_000);
-    sender.send(request, this.#onResult, attempt, { stoppable, gate: places, timeoutMs });
+    sender.send(request, this.#onResult, attempt, { stoppable, gate: places as Places, timeoutMs });
   }
 
   /** Sends once everything is there, unless the lane was stopped or changed in the meantime. */
@@ -226,7 +256,8 @@ export class AttemptStarter {
     const isAccepted =
       result.error === null && result.status !== null && Math.floor(result.status / 100) === 2;
     const wasSent = !result.isCancelled && !sentNothing(result) && result.error !== 'auth_error';
-    this.#windows.leave(attempt.places, wasSent ? isAccepted : null, performance.now());
+    if (attempt.places !== null)
+      this.#windows.leave(attempt.places, wasSent ? isAccepted : null, performance.now());
     if (result.isCancelled) {
       this.#putBack(lane, waiting);
       return;

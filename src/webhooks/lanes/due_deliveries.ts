@@ -104,18 +104,19 @@ async function readNewDeliveriesOf(
   return checkRights(db, kinds, waiting);
 }
 
-/** Reads deliveries whose retry is due, longest due first. @param limit maximum per lane */
+/** Reads deliveries whose retry is due, longest due first. @param lanes with the maximum for each */
 export async function readDueRetries(
   db: Database,
   kinds: KindArrays,
-  lanes: readonly number[],
-  limit: number,
+  lanes: readonly { id: number; limit: number }[],
 ): Promise<DueDelivery[]> {
   const waiting = sql`
     select r.lane, r.sequence, r.day, d.event, r.state, r.attempts, r.resends
-    from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+    from unnest(
+      ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ limit }) => limit))}::bigint[]
+    ) as given (lane, most)
     cross join lateral (
-      select * from retries where lane = given.lane and due_at <= now() order by due_at, sequence limit ${limit}::int
+      select * from retries where lane = given.lane and due_at <= now() order by due_at, sequence limit given.most
     ) as r
     cross join lateral (
       select event from deliveries where lane = r.lane and sequence = r.sequence and day = r.day offset 0

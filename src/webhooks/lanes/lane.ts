@@ -55,6 +55,8 @@ export class Lane extends LaneGate {
   readThrough: number;
   failures: number;
   inFlight = 0;
+  /** Those of them whose bodies are converted and that wait for places (conversions.ts). */
+  convertedCount = 0;
   /** Milliseconds on the monotonic clock: no attempt starts before. */
   pausedUntil = 0;
   /** The same, from the subscriber's `Retry-After`. A success does not end it. */
@@ -299,28 +301,33 @@ export class Lane extends LaneGate {
   /** Whether an attempt may start now. */
   mayStart(now: number): boolean {
     if (!this.isOpen || now < this.pausedUntil) return false;
-    if (this.inFlight >= this.#limit()) return false;
+    if (this.inFlight - this.convertedCount >= this.#limit()) return false;
+    if (this.convertedCount > 0) return true;
     if (this.#due.length === 0 && !this.#hasFreshToStart()) return false;
     return this.#rate === null || this.#rate.nextAt(now) === null;
   }
 
   /** When a rate limit or pause lets the next attempt start; undefined if the lane waits for something else. */
   wakeAt(now: number): number | undefined {
-    if (!this.isOpen || (this.#due.length === 0 && !this.#hasFreshToStart())) return undefined;
-    if (this.inFlight >= this.#limit()) return undefined;
+    const isEmpty = this.convertedCount === 0 && this.#due.length === 0 && !this.#hasFreshToStart();
+    if (!this.isOpen || isEmpty || this.inFlight - this.convertedCount >= this.#limit()) return undefined;
     if (now < this.pausedUntil) return this.pausedUntil;
     return this.#rate === null ? undefined : (this.#rate.nextAt(now) ?? now);
   }
 
-  /** Takes the next delivery. Call it only if `mayStart`. */
+  /** The delivery that `take` would take. */
+  get next(): LoadedDelivery {
+    return (this.#due[0] ?? this.#fresh[this.#freshFrom]) as LoadedDelivery;
+  }
+
+  /** Takes the next delivery. Call it only if `mayStart`, and no converted delivery waits. */
   take(): LoadedDelivery {
     this.#rate?.take();
     this.inFlight += 1;
     this.started += 1;
     this.tenant.begin();
-    const due = this.#due.shift();
-    if (due !== undefined) return due;
-    const waiting = this.#fresh[this.#freshFrom] as LoadedDelivery;
+    const waiting = this.next;
+    if (this.#due.shift() !== undefined) return waiting;
     this.#freshFrom += 1;
     if (this.#freshFrom > 256) {
       this.#fresh.splice(0, this.#freshFrom);

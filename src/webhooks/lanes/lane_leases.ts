@@ -320,10 +320,15 @@ export class LaneLeases {
     });
   }
 
-  /** Another node may have added deliveries to lanes of this node. */
+  /**
+   * Another node may have added deliveries to lanes of this node. A lane with deliveries that are not read yet is looked at after them.
+   * Idle lanes are released after some seconds, so the others had a delivery lately, or have a retry to come.
+   */
   async #readHeads(): Promise<void> {
     const { db, lanes } = this.#options;
-    const all = [...lanes.all()];
+    // The next poll may not read heads.
+    const isAll = this.#mustReconcile;
+    const all = [...lanes.all()].filter((lane) => isAll || lane.readThrough >= lane.head);
     for (let first = 0; first < all.length; first += headsMax) {
       for (const [id, head] of await findGrownLanes(db, all.slice(first, first + headsMax))) {
         const lane = lanes.get(id);

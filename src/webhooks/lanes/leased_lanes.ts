@@ -3,7 +3,8 @@
  * Memory use does not depend on the backlog in the database.
  *
  *   ready     may have an attempt to start         sleeping   waits for the end of a pause or for its rate limit
- *   readable  has more deliveries in the database  retrying   has retries to come
+ *   readable  has more deliveries in the database  retrying   waits until a retry is due
+ *                                                  due        has a retry to read
  *
  * A lane can be in any number of these sets. Whether it still belongs there is checked when its turn comes.
  *
@@ -45,7 +46,8 @@ export class LeasedLanes {
   readonly ready = new RoundRobin();
   readonly sleeping = new Sleepers();
   readonly readable = new RoundRobin();
-  readonly retrying = new Set<Lane>();
+  readonly retrying = new Sleepers();
+  readonly due = new RoundRobin();
 
   constructor(quotas: LaneQuotas = defaultQuotas) {
     this.quotas = quotas;
@@ -99,7 +101,7 @@ export class LeasedLanes {
 
   remove(lane: Lane): void {
     if (!this.#byId.delete(lane.id)) return;
-    for (const set of [this.ready, this.sleeping, this.readable, this.retrying]) set.delete(lane);
+    for (const set of [this.ready, this.sleeping, this.readable, this.retrying, this.due]) set.delete(lane);
     lane.tenant.lanes -= 1;
     this.forgetTenant(lane.tenant);
   }
@@ -112,9 +114,9 @@ export class LeasedLanes {
   /** Adds a changed lane to the sets that it may belong to. */
   reschedule(lane: Lane): void {
     if (lane.isLost) return;
-    if (lane.waitingCount > 0) this.ready.add(lane);
+    if (lane.waitingCount > 0 || lane.convertedCount > 0) this.ready.add(lane);
     if (lane.wantsMore) this.readable.add(lane);
-    if (Number.isFinite(lane.retryAt)) this.retrying.add(lane);
+    if (Number.isFinite(lane.retryAt)) this.retrying.add(lane, Math.max(lane.retryAt, lane.pausedUntil));
   }
 
   /** Whether there is enough to send for some tenths of a second. */

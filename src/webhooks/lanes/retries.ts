@@ -23,6 +23,9 @@ import type { Recorder } from './recorder.ts';
 const lanesMax = 500;
 const readMax = 2_000;
 const laneMax = 512;
+/** Lanes that a tick looks at, and milliseconds until the next look at a lane that may not be read for now. */
+const looksMax = 1_024;
+const refusedMs = 250;
 /** Milliseconds until the lane's next read: after a full read, and after any other. */
 const nextReadMs = { full: 50, partial: 250 };
 
@@ -75,8 +78,8 @@ export class Retries {
     const lanes = this.#dueLanes(now);
     if (lanes.length === 0) return;
     this.#isReading = true;
-    const isCrowded = lanes.some(({ tenant }) => held.isCrowded(tenant));
-    const limit = isCrowded ? 1 : Math.max(1, Math.min(laneMax, Math.floor(readMax / lanes.length)));
+    const share = Math.max(1, Math.min(laneMax, Math.floor(readMax / lanes.length)));
+    const limits = new Map(lanes.map(({ id, tenant }) => [id, held.isCrowded(tenant) ? 1 : share]));
     for (const lane of lanes) {
       lane.retryAt = Number.POSITIVE_INFINITY;
       lane.beginReadingRetries();
@@ -85,7 +88,11 @@ export class Retries {
     background.run(async () => {
       try {
         const ids = lanes.map(({ id }) => id);
-        const found = await readDueRetries(db, kinds, ids, limit);
+        const found = await readDueRetries(
+          db,
+          kinds,
+          [...limits].map(([id, limit]) => ({ id, limit })),
+        );
         const byId = new Map(lanes.map((lane) => [lane.id, lane]));
         const admission = held.admission();
         const events = await loadEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
@@ -94,7 +101,7 @@ export class Retries {
         const rules = { sealer, cursors, webhookId, appSubscriptions: kinds.appSubscriptions };
         const states = await loadLanes(db, node, ids, rules, onError);
         const later = new Map(states.map((state) => [state.subscription.lane, state.retryMs]));
-        this.#take(lanes, generations, found, events, later, limit);
+        this.#take(lanes, generations, found, events, later, limits);
       } catch (error) {
         for (const lane of lanes) {
           lane.retryAt = now + 500;
@@ -169,25 +176,26 @@ export class Retries {
     recorder.add(lane, outcome);
   }
 
-  /** The lanes to read for. Tenants take turns, and so do the lanes of a tenant. */
+  /** The lanes to read for. Tenants take turns, and so do the lanes of a tenant. The cost does not depend on the number of lanes. */
   #dueLanes(now: number): Lane[] {
-    const { lanes: held } = this.#options;
-    const due: Lane[] = [];
-    for (const lane of held.retrying) {
-      if (!Number.isFinite(lane.retryAt)) {
-        held.retrying.delete(lane);
-        continue;
-      }
-      if (!lane.isOpen || lane.retryAt > now || lane.pausedUntil > now) continue;
-      if (lane.dueCount < laneMax / 2 && held.hasSpace(lane)) due.push(lane);
-    }
-    const chosen = takeTurns(due, lanesMax);
-    for (const lane of chosen) {
-      // To the end of the queue.
-      held.retrying.delete(lane);
-      held.retrying.add(lane);
+    const { retrying, due } = this.#options.lanes;
+    retrying.wake(now, (lane) => due.add(lane));
+    const chosen: Lane[] = [];
+    for (let looks = 0; looks < looksMax && chosen.length < lanesMax; looks += 1) {
+      const lane = due.take(always);
+      if (lane === undefined) break;
+      if (!Number.isFinite(lane.retryAt)) continue;
+      const dueAt = Math.max(lane.retryAt, lane.pausedUntil);
+      if (dueAt > now) retrying.add(lane, dueAt);
+      else if (this.#mayRead(lane)) chosen.push(lane);
+      // An attempt that ends lets it have a turn earlier (`reschedule`).
+      else retrying.add(lane, now + refusedMs);
     }
     return chosen;
+  }
+
+  #mayRead(lane: Lane): boolean {
+    return lane.isOpen && lane.dueCount < laneMax / 2 && this.#options.lanes.hasSpace(lane);
   }
 
   #take(
@@ -196,7 +204,7 @@ export class Retries {
     found: DueDelivery[],
     events: Map<DueDelivery, EventContent>,
     later: Map<number, number | null>,
-    limit: number,
+    limits: ReadonlyMap<number, number>,
   ): void {
     const { lanes: held, onReload } = this.#options;
     const now = performance.now();
@@ -217,20 +225,11 @@ export class Retries {
     for (const lane of lanes) {
       const next = later.get(lane.id);
       // Retries in memory are still due in the database, so the lane waits a moment before its next read.
-      const least = counts.get(lane.id) === limit ? nextReadMs.full : nextReadMs.partial;
+      const least = counts.get(lane.id) === limits.get(lane.id) ? nextReadMs.full : nextReadMs.partial;
       if (typeof next === 'number') lane.retryAt = Math.min(lane.retryAt, now + Math.max(next, least));
       held.reschedule(lane);
     }
   }
 }
 
-/** Takes lanes of each tenant in turn. */
-function takeTurns(lanes: Lane[], max: number): Lane[] {
-  if (lanes.length <= max) return lanes;
-  const chosen: Lane[] = [];
-  const tenants = [...Map.groupBy(lanes, ({ tenant }) => tenant).values()];
-  for (let turn = 0; chosen.length < max; turn += 1) {
-    for (const { [turn]: lane } of tenants) if (lane !== undefined && chosen.length < max) chosen.push(lane);
-  }
-  return chosen;
-}
+const always = (): boolean => true;

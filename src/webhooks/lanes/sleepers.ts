@@ -1,4 +1,4 @@
-/** Lanes that wait for a time: for the end of a pause or for their rate limit. The cost of a tick does not depend on their number. */
+/** Lanes that wait for a time: for the end of a pause, for their rate limit, or for a retry. The cost of a tick does not depend on their number. */
 
 import type { Lane } from './lane.ts';
 
@@ -19,8 +19,9 @@ export class Sleepers {
 
   /** @param wakeAt milliseconds on the monotonic clock */
   add(lane: Lane, wakeAt: number): void {
-    this.delete(lane);
     const slot = Math.max(Math.ceil(wakeAt / slotMs), this.#wokenThrough + 1);
+    if (this.#slotOf.get(lane) === slot) return;
+    this.delete(lane);
     const lanes = this.#slots.get(slot) ?? new Set();
     this.#slots.set(slot, lanes.add(lane));
     this.#slotOf.set(lane, slot);

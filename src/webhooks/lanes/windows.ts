@@ -40,6 +40,13 @@ interface App {
   usedAt: number;
 }
 
+interface Route {
+  readonly app: App;
+  readonly host: Host;
+  /** Null if it is not known yet. */
+  readonly address: Destination | null;
+}
+
 /** What an attempt occupies from its start to its end. */
 export class Places implements AddressGate {
   readonly tenant: Tenant;
@@ -109,20 +116,9 @@ export class Windows {
    * @returns null if one has no room: `onRoom` will be called for the lane, or it is paused now
    */
   enter(lane: Lane, now: number): Places | null {
-    const host = this.#hostOf(lane.template.origin, now);
-    const pausedUntil = host.pausedUntil(lane);
-    if (pausedUntil > now) {
-      lane.pausedUntil = Math.max(lane.pausedUntil, pausedUntil);
-      return null;
-    }
-    const app = this.#appOf(lane.subscription.clientId ?? lane.tenant.key, now);
-    const address = host.addressKey === null ? null : this.#addressOf(host.addressKey, now);
-    const crowded = this.#crowdedFor(lane, app, host, address, now);
-    if (crowded !== null) {
-      crowded.wait(lane);
-      this.#crowded.add(crowded);
-      return null;
-    }
+    const route = this.#findRoute(lane, now);
+    if (route === null) return null;
+    const { app, host, address } = route;
     const places = new Places(this, lane, app, host, address, now);
     this.#node.take(places);
     this.#recentWindow.take(places);
@@ -134,6 +130,28 @@ export class Windows {
     app.usedAt = now;
     host.usedAt = now;
     return places;
+  }
+
+  /** Whether `enter` would find a place now. If not, it may be tried again as after `enter`. */
+  hasRoom(lane: Lane, now: number): boolean {
+    return this.#findRoute(lane, now) !== null;
+  }
+
+  /** The windows of the lane. Null if one has no room, which the lane waits for then. */
+  #findRoute(lane: Lane, now: number): Route | null {
+    const host = this.#hostOf(lane.template.origin, now);
+    const pausedUntil = host.pausedUntil(lane);
+    if (pausedUntil > now) {
+      lane.pausedUntil = Math.max(lane.pausedUntil, pausedUntil);
+      return null;
+    }
+    const app = this.#appOf(lane.subscription.clientId ?? lane.tenant.key, now);
+    const address = host.addressKey === null ? null : this.#addressOf(host.addressKey, now);
+    const crowded = this.#crowdedFor(lane, app, host, address, now);
+    if (crowded === null) return { app, host, address };
+    crowded.wait(lane);
+    this.#crowded.add(crowded);
+    return null;
   }
 
   /** The first window without room for the lane. */

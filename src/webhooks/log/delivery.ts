@@ -155,6 +155,20 @@ export async function locateDelivery(
   };
 }
 
+/** One delivery, without its body and attempts. */
+export async function findDelivery(
+  db: Database | Transaction,
+  owner: Owner,
+  id: string,
+): Promise<Delivery | undefined> {
+  const place = await locateDelivery(db, owner, id);
+  if (place === undefined) return undefined;
+  const { subscription, sequence } = place;
+  const selected = selectDeliveries(subscription.lane, sql`d.sequence = ${sequence}`);
+  const { rows } = await sql<DeliveryRow>`${selected}`.execute(db);
+  return rows[0] && toDelivery(rows[0], subscription.id);
+}
+
 export function toDelivery(row: DeliveryRow, subscriptionId: string): Delivery {
   const sequence = Number(row.sequence);
   return {

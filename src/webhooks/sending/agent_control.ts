@@ -2,7 +2,7 @@
  * Tells agents about their subscriptions: that one was ended (`terminated`), and that events were lost (`gap`). These messages are no
  * deliveries: they have no sequence and no log.
  *
- *   revoked → claimed, which erases the secret → one attempt, whatever its result
+ *   revoked, or its kind removed → claimed, which erases the secret → one attempt, whatever its result
  *   events lost → claimed → one attempt → accepted | claimed again after ten minutes, while the subscription lives
  */
 
@@ -13,7 +13,7 @@ import { countNonempty } from '../../database/hints.ts';
 import type { Notifications } from '../../database/notifications.ts';
 import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import { openSecrets, type SecretRow, type Secrets } from '../subscriptions/subscription_secrets.ts';
-import { type ControlType, controlId, signedAgentLines } from './agent_message.ts';
+import { type AgentMessageSettings, type ControlType, controlId, signedAgentLines } from './agent_message.ts';
 import { policyOf } from './delivery_policy.ts';
 import type { ExchangeResult } from './exchange.ts';
 import { createSigningKeys } from './secret_keys.ts';
@@ -41,8 +41,7 @@ export interface AgentControlOptions {
   sender: Sender;
   sealer: Sealer;
   cursors: AgentCursors;
-  /** The code of the error `Forbidden`. */
-  forbiddenCode: number;
+  codeOf: AgentMessageSettings['codeOf'];
   onError: (error: Error) => void;
 }
 
@@ -145,7 +144,7 @@ export class AgentControl {
 
   /** Erases the secret in the same statement, so that no agent is told twice. */
   async #claimTerminated(): Promise<Message[]> {
-    const { db, forbiddenCode } = this.#options;
+    const { db, codeOf } = this.#options;
     const { rows } = await sql<{
       id: string;
       accountId: string;
@@ -153,6 +152,7 @@ export class AgentControl {
       url: string;
       secret: Buffer;
       is_late: boolean;
+      is_removed: boolean;
     }>`
       with ${this.#candidates(sql`last_secret is not null`, sql`ended_at`)},
       claimed as materialized (
@@ -162,11 +162,11 @@ export class AgentControl {
       )
       update agent_subscriptions a set last_secret = null from claimed
       where a.id = claimed.id
-      returning a.id, a.account_id as "accountId", a.key, claimed.url, claimed.secret, claimed.is_late`.execute(
-      db,
-    );
-    const error = { code: forbiddenCode, message: 'Forbidden', data: { reason: 'access_revoked' } };
-    return rows.flatMap(({ secret, is_late: isLate, ...row }) => {
+      returning a.id, a.account_id as "accountId", a.key, claimed.url, claimed.secret, claimed.is_late,
+        a.end_reason = 'removed' as is_removed`.execute(db);
+    const revoked = { code: codeOf.Forbidden, message: 'Forbidden', data: { reason: 'access_revoked' } };
+    const removed = { code: codeOf.NotFound, message: 'NotFound', data: { kind: 'event' } };
+    return rows.flatMap(({ secret, is_late: isLate, is_removed: isRemoved, ...row }) => {
       const none = { previous_secret: null, previous_secret_until: null };
       const secrets = isLate ? null : this.#open({ id: row.id, secret, ...none });
       return secrets === null
@@ -177,7 +177,7 @@ export class AgentControl {
               secrets,
               erased: secret,
               type: 'terminated' as const,
-              body: { type: 'terminated', error },
+              body: { type: 'terminated', error: isRemoved ? removed : revoked },
             },
           ];
     });

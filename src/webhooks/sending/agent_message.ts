@@ -25,8 +25,8 @@ export type WebhookId = 'event' | 'message';
 
 /** How the operator's platform talks to agents. */
 export interface AgentMessageSettings {
-  /** The code of the error `Forbidden`. */
-  forbiddenCode: number;
+  /** The codes of errors. */
+  codeOf: Readonly<Record<'Forbidden' | 'NotFound', number>>;
   webhookId: WebhookId;
 }
 

@@ -17,6 +17,8 @@ export interface OutgoingRequest {
   body: Buffer;
   /** Whether the connection presents the deployment's client certificate. */
   isMutual?: boolean;
+  /** Bytes of the response body that are kept, if not `responseBodyBytesMax`. */
+  responseBytesMax?: number;
   /** Null if the attempt is not traced. */
   traced: TracedAttempt | null;
 }

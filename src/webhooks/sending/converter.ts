@@ -1,205 +1,143 @@
 /**
- * Converts bodies to earlier versions in a thread of its own, one at a time. Accounts take turns. The thread is started by the first
- * conversion, and again after it had to be stopped: a conversion may take a second and has little memory.
+ * Converts bodies to earlier versions. Users choose the content of their events, so one of them may make a function loop or take all
+ * memory. What stops a thread is charged to the account of the event and to nobody else:
  *
- *   waiting → sent to the thread → converted | failed (thrown, wrong, too slow, thread died)
- *   three of an account's conversions too slow or died → its conversions of the kind to the version fail at once, for a minute, then two …
- *   ten in a row of any account → those of all accounts, likewise
+ *   proven   the account's last conversion of the kind and version was fast: in the quick line, whose conversions take 100 ms at most
+ *   stranger any other account: in the careful line, with a second for each conversion
+ *   suspect  a conversion of the account took more than 100 ms or stopped a thread in the last hour: in the careful line, all suspects
+ *            together for half of the time
+ *
+ * A proven account that stops the quick line becomes a suspect, and its conversion is tried again in the careful line. After three
+ * stops there, the account's conversions of the kind and version fail at once: for a minute, then for two …
  */
 
-import { Worker } from 'node:worker_threads';
 import { LRUCache } from 'lru-cache';
-import type { ConversionRequest, ConversionResponse } from '../../events/conversion.ts';
 import type { ConversionSource } from '../../events/conversion_source.ts';
+import { accountOf, type Conversion, ConversionLine } from './conversion_line.ts';
+import type { ConversionResult } from './conversion_thread.ts';
 
-/** Milliseconds for one conversion, and for the start of the thread. */
-const conversionMsMax = 1_000;
-const startMsMax = 60_000;
-const timerSteps = 4;
-/**
- * How often conversions of a kind to a version may stop the thread before they fail at once: those of one account, whose user may
- * have chosen the content, and those of all. Milliseconds for which they then fail: the first time, and at most.
- */
-const stopsMax = { account: 3, all: 10 };
+/** Milliseconds for one conversion in each line, and below which it is fast. */
+const msMax = { quick: 100, careful: 1_000 };
+const fastMs = 50;
+/** Milliseconds for which the careful line keeps its thread. A thread takes some 60 MiB. */
+const carefulIdleMs = 60_000;
+/** Milliseconds for which an account is a suspect. */
+const suspectMs = 3_600_000;
+/** How often an account may stop the careful line with a kind and version, and for how long its conversions then fail at once. */
+const stopsMax = 3;
 const brokenMs = { first: 60_000, max: 3_600_000 };
-/** Maximum number of entries for accounts, and for kinds and versions. */
-const rememberedMax = 10_000;
-/** Maximum size of V8's heap in the thread, in MiB. */
-const heapMebibytesMax = 128;
+/** Maximum number of entries: of proven accounts with their kinds and versions, of suspects, and of what they have stopped. */
+const provenMax = 50_000;
+const suspectsMax = 10_000;
 
 /** A body could not be converted. The message is for the operator. */
 export class ConversionError extends Error {
   override readonly name = 'ConversionError';
 }
 
-const stopping = 'the server stops';
-
 interface Stops {
   count: number;
   at: number;
 }
 
-interface Waiting {
-  request: ConversionRequest;
-  /** Empty for events without an account. */
-  account: string;
-  resolve: (body: Buffer) => void;
-  reject: (error: ConversionError) => void;
-}
-
 export class Converter {
-  readonly #source: ConversionSource | null;
-  /** By account, in the order of their turns. */
-  readonly #waiting = new Map<string, Waiting[]>();
-  /** Conversions that stopped the thread: how often, and when last. A success clears those of all accounts. */
-  readonly #stops = {
-    account: new LRUCache<string, Stops>({ max: rememberedMax, ttl: 2 * brokenMs.max }),
-    all: new LRUCache<string, Stops>({ max: rememberedMax, ttl: 2 * brokenMs.max }),
-  };
-  #current: Waiting | undefined;
-  #thread: Worker | undefined;
-  #isReady = false;
-  #timer: NodeJS.Timeout | undefined;
+  /** Null if no file declares the platform; then every conversion fails. */
+  readonly #lines: { quick: ConversionLine; careful: ConversionLine } | null;
+  readonly #proven = new LRUCache<string, true>({ max: provenMax });
+  /** By account. */
+  readonly #suspects = new LRUCache<string, true>({ max: suspectsMax, ttl: suspectMs });
+  readonly #stops = new LRUCache<string, Stops>({ max: suspectsMax, ttl: 2 * brokenMs.max });
   #isStopped = false;
 
-  /** @param source null if no file declares the platform; then every conversion fails */
+  /** @param source null if no file declares the platform */
   constructor(source: ConversionSource | null) {
-    this.#source = source;
+    const isSuspect = (account: string) => this.#suspects.has(account);
+    this.#lines = source && {
+      quick: new ConversionLine({
+        source,
+        msMax: msMax.quick,
+        idleMsMax: null,
+        isSuspect,
+        mayConvert: (conversion) =>
+          (this.#isQuick(conversion) && !this.#isStopped) || this.#moveToCareful(conversion),
+        onResult: (conversion, result) => this.#endQuick(conversion, result),
+      }),
+      careful: new ConversionLine({
+        source,
+        msMax: msMax.careful,
+        idleMsMax: carefulIdleMs,
+        isSuspect,
+        mayConvert: (conversion) => this.#mayConvertCarefully(conversion),
+        onResult: (conversion, result) => this.#endCareful(conversion, result),
+      }),
+    };
   }
 
-  /** @param account the owner of the event @throws ConversionError */
-  convert(request: ConversionRequest, account: string): Promise<Buffer> {
+  /** @param from version of the event's body @param to the earlier version that is wanted @throws ConversionError */
+  convert(event: Conversion['event'], from: string, to: string): Promise<Buffer> {
     const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-    const waiting = { request, account, resolve, reject };
-    const others = this.#waiting.get(account);
-    if (others === undefined) this.#waiting.set(account, [waiting]);
-    else others.push(waiting);
-    this.#next();
+    const onEnd = (result: ConversionResult): void =>
+      'body' in result ? resolve(result.body) : reject(new ConversionError(result.error));
+    const conversion = { event, from, to, onEnd };
+    if (this.#lines === null) fail(conversion, 'the platform was not loaded from a file');
+    else if (this.#isQuick(conversion)) this.#lines.quick.add(conversion);
+    else this.#lines.careful.add(conversion);
     return promise;
   }
 
   async stop(): Promise<void> {
     this.#isStopped = true;
-    await this.#end(new ConversionError(stopping));
+    const lines = Object.values(this.#lines ?? {});
+    await Promise.all(lines.map((line) => line.end('the server stops')));
   }
 
-  #next(): void {
-    while (this.#current === undefined) {
-      const waiting = this.#take();
-      if (waiting === undefined) return;
-      const problem = this.#problemOf(waiting);
-      if (problem === undefined) this.#begin(waiting);
-      else waiting.reject(new ConversionError(problem));
+  #isQuick(conversion: Conversion): boolean {
+    return this.#proven.has(keyOf(conversion)) && !this.#suspects.has(accountOf(conversion));
+  }
+
+  #moveToCareful(conversion: Conversion): false {
+    this.#lines?.careful.add(conversion);
+    return false;
+  }
+
+  #endQuick(conversion: Conversion, result: ConversionResult): void {
+    if (result.ms >= fastMs) this.#proven.delete(keyOf(conversion));
+    if ('error' in result && result.wasStopped && !this.#isStopped) {
+      this.#suspects.set(accountOf(conversion), true);
+      this.#moveToCareful(conversion);
+    } else conversion.onEnd(result);
+  }
+
+  #mayConvertCarefully(conversion: Conversion): boolean {
+    const { count, at } = this.#stops.get(keyOf(conversion)) ?? { count: 0, at: 0 };
+    const isBroken = count >= stopsMax && performance.now() < at + pauseAfter(count - stopsMax);
+    if (this.#isStopped) fail(conversion, 'the server stops');
+    else if (isBroken) fail(conversion, `it was too slow or used too much memory ${count} times`);
+    else return true;
+    return false;
+  }
+
+  #endCareful(conversion: Conversion, result: ConversionResult): void {
+    const [key, account] = [keyOf(conversion), accountOf(conversion)];
+    if (!this.#isStopped) {
+      if (result.ms >= msMax.quick) this.#suspects.set(account, true);
+      // Another conversion of the account may have stopped the quick line meanwhile.
+      else if ('body' in result && result.ms < fastMs && !this.#suspects.has(account))
+        this.#proven.set(key, true);
+      if ('error' in result && result.wasStopped)
+        this.#stops.set(key, { count: (this.#stops.get(key)?.count ?? 0) + 1, at: performance.now() });
     }
-  }
-
-  /** The account goes to the end of the turns. */
-  #take(): Waiting | undefined {
-    const [turn] = this.#waiting;
-    if (turn === undefined) return undefined;
-    const [account, queue] = turn;
-    const waiting = queue.shift();
-    this.#waiting.delete(account);
-    if (queue.length > 0) this.#waiting.set(account, queue);
-    return waiting;
-  }
-
-  #problemOf(waiting: Waiting): string | undefined {
-    if (this.#source === null) return 'the platform was not loaded from a file';
-    if (this.#isStopped) return stopping;
-    for (const scope of ['account', 'all'] as const) {
-      const { count, at } = this.#stops[scope].get(keyOf(waiting, scope)) ?? { count: 0, at: 0 };
-      const isBroken =
-        count >= stopsMax[scope] && performance.now() < at + pauseAfter(count - stopsMax[scope]);
-      if (isBroken) return `it was too slow or used too much memory ${count} times`;
-    }
-    return undefined;
-  }
-
-  #begin(waiting: Waiting): void {
-    this.#current = waiting;
-    this.#thread ??= this.#open(this.#source as ConversionSource);
-    if (this.#isReady) this.#post(waiting.request);
-  }
-
-  #post(request: ConversionRequest): void {
-    this.#setTimer(conversionMsMax, `it took longer than ${conversionMsMax} ms`);
-    this.#thread?.postMessage(request);
-  }
-
-  /** Counts steps, so that a process that was paused does not take the pause for the thread's time. */
-  #setTimer(ms: number, message: string): void {
-    clearInterval(this.#timer);
-    let steps = 0;
-    this.#timer = setInterval(() => {
-      steps += 1;
-      if (steps === timerSteps) void this.#end(new ConversionError(message));
-    }, ms / timerSteps);
-  }
-
-  #open({ thread: entry, file }: ConversionSource): Worker {
-    const thread = new Worker(new URL(entry), {
-      workerData: { file },
-      name: 'conversions',
-      resourceLimits: { maxOldGenerationSizeMb: heapMebibytesMax },
-    });
-    // The process may end while a thread waits for work.
-    thread.unref();
-    this.#setTimer(startMsMax, 'its thread did not start');
-    thread.on('message', (message: 'ready' | ConversionResponse) => {
-      if (thread === this.#thread) this.#receive(message);
-    });
-    const onDeath = (error: unknown) => {
-      if (thread !== this.#thread) return;
-      void this.#end(new ConversionError((error as Error)?.message ?? 'its thread ended'));
-    };
-    thread.on('error', onDeath).on('exit', onDeath);
-    return thread;
-  }
-
-  #receive(message: 'ready' | ConversionResponse): void {
-    clearInterval(this.#timer);
-    if (message === 'ready') {
-      this.#isReady = true;
-      if (this.#current !== undefined) this.#post(this.#current.request);
-      return;
-    }
-    const current = this.#current;
-    this.#current = undefined;
-    if (current !== undefined) this.#stops.all.delete(keyOf(current, 'all'));
-    if ('body' in message) current?.resolve(Buffer.from(message.body));
-    else current?.reject(new ConversionError(message.error));
-    this.#next();
-  }
-
-  #remember(stopped: Waiting): void {
-    const at = performance.now();
-    for (const scope of ['account', 'all'] as const) {
-      const key = keyOf(stopped, scope);
-      this.#stops[scope].set(key, { count: (this.#stops[scope].get(key)?.count ?? 0) + 1, at });
-    }
-  }
-
-  /** Ends the thread and the conversion in it. The next conversion gets a new thread. */
-  async #end(error: ConversionError): Promise<void> {
-    const thread = this.#thread;
-    const current = this.#current;
-    clearInterval(this.#timer);
-    this.#thread = undefined;
-    this.#current = undefined;
-    this.#isReady = false;
-    if (current !== undefined) {
-      this.#remember(current);
-      current.reject(error);
-    }
-    const ended = thread?.terminate();
-    this.#next();
-    await ended;
+    conversion.onEnd(result);
   }
 }
 
-function keyOf({ request: { kind, from, to }, account }: Waiting, scope: keyof typeof stopsMax): string {
-  return scope === 'all' ? `${kind} ${from} ${to}` : `${kind} ${from} ${to} ${account}`;
+function fail(conversion: Conversion, error: string): void {
+  conversion.onEnd({ error, ms: 0, wasStopped: false });
+}
+
+function keyOf(conversion: Conversion): string {
+  const { event, from, to } = conversion;
+  return `${event.kind} ${from} ${to} ${accountOf(conversion)}`;
 }
 
 function pauseAfter(stops: number): number {

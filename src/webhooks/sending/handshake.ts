@@ -25,6 +25,8 @@ import { TokenTurns, tokenConnectionsMax } from './token_turns.ts';
 const verificationKind = 'verification';
 /** Milliseconds for the whole exchange. */
 const handshakeMs = 10_000;
+/** Bytes that the response of an agent's callback may have. */
+const agentResponseBytesMax = 65_536;
 /** Handshakes of one owner: at most this many at once, and this many a minute. */
 const burstMax = 10;
 const perMinute = 10;
@@ -176,11 +178,13 @@ export class Handshakes {
     const { isMutual } = authorization;
     const identity = clientCertificate === undefined ? {} : { clientCertificate };
     this.#sender ??= new Sender({ ...sending, ...identity });
-    const request = { origin, path: pathname + search, headers, body, isMutual, traced: null };
+    const isAgent = target.agentKey !== undefined;
+    const limit = isAgent ? { responseBytesMax: agentResponseBytesMax } : {};
+    const request = { origin, path: pathname + search, headers, body, isMutual, traced: null, ...limit };
     const result = await sendWithin(this.#sender, request, handshakeMs);
     return result === null
       ? `no response arrived within ${handshakeMs / 1_000} seconds`
-      : judge(result, challenge, target.agentKey !== undefined);
+      : judge(result, challenge, isAgent);
   }
 }
 

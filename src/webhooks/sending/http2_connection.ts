@@ -114,7 +114,8 @@ export class Http2Connection implements Connection, Dispatcher.DispatchHandler {
   }
 
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    const room = responseBodyBytesMax - this.#bytes;
+    const { responseBytesMax = responseBodyBytesMax } = this.#exchange?.request ?? {};
+    const room = responseBytesMax - this.#bytes;
     if (this.#chunks.length === responseChunksMax) this.#chunks = [Buffer.concat(this.#chunks)];
     // A copy, because the chunk may be a view that would keep a large buffer alive.
     const part = Buffer.from(chunk.subarray(0, room));

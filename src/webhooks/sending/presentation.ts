@@ -36,8 +36,8 @@ export class Presenter {
   readonly #onError: (error: Error) => void;
   readonly #converter: Converter;
   readonly #thin = new WeakMap<EventContent, Buffer>();
-  /** Converted bodies by version. They are freed with the event. */
-  readonly #converted = new WeakMap<EventContent, Map<string, Promise<Buffer>>>();
+  /** Converted bodies by version, and those that are being converted. They are freed with the event. */
+  readonly #converted = new WeakMap<EventContent, Map<string, Buffer | Promise<Buffer>>>();
   readonly #reportedAt = new Map<string, number>();
 
   /** @param onError receives errors of the platform's functions, at most one a minute for each kind and version */
@@ -58,14 +58,32 @@ export class Presenter {
     const { version, kind } = event;
     if (format === 'thin') return { ...event, body: this.#thinBody(event) };
     if (version === null) return event;
-    if (version <= (pinned ?? '')) return this.#describe(event, version);
-    const versions = this.#settings.versions.get(kind) ?? [];
-    const names = versions.map(({ name }) => name);
+    const wanted = this.#wantedVersion(kind, version, pinned);
     // A node with a newer configuration published it. Nodes of that configuration can send it.
-    if (!names.includes(version)) return this.#refuse(kind, version, 'this node does not know the version');
-    const wanted = versionFor(names, pinned);
+    if (wanted === null) return this.#refuse(kind, version, 'this node does not know the version');
     if (wanted === version) return this.#describe(event, version);
-    return this.#convert(event, version, wanted).then((body) => this.#describe({ ...event, body }, wanted));
+    const describe = (body: Buffer) => this.#describe({ ...event, body }, wanted);
+    const body = this.#convert(event, version, wanted);
+    return body instanceof Promise ? body.then(describe) : describe(body);
+  }
+
+  /** Whether `present` would return a promise. */
+  mustConvert(
+    { format, version: pinned }: Pick<Subscription, 'format' | 'version'>,
+    event: EventContent,
+  ): boolean {
+    const { version, kind } = event;
+    if (format === 'thin' || version === null) return false;
+    const wanted = this.#wantedVersion(kind, version, pinned);
+    if (wanted === version) return false;
+    return wanted === null || !(this.#converted.get(event)?.get(wanted) instanceof Buffer);
+  }
+
+  /** The version that the subscription gets; null if this node does not know the version that the event has. */
+  #wantedVersion(kind: string, version: string, pinned: string | null): string | null {
+    if (version <= (pinned ?? '')) return version;
+    const names = (this.#settings.versions.get(kind) ?? []).map(({ name }) => name);
+    return names.includes(version) ? versionFor(names, pinned) : null;
   }
 
   async stop(): Promise<void> {
@@ -79,20 +97,21 @@ export class Presenter {
   }
 
   /** Deliveries share their event objects, so each event is converted once for all subscriptions of a version. */
-  #convert(event: EventContent, from: string, to: string): Promise<Buffer> {
-    const bodies = this.#converted.get(event) ?? new Map<string, Promise<Buffer>>();
+  #convert(event: EventContent, from: string, to: string): Buffer | Promise<Buffer> {
+    const bodies = this.#converted.get(event) ?? new Map<string, Buffer | Promise<Buffer>>();
     this.#converted.set(event, bodies);
-    let body = bodies.get(to);
-    if (body === undefined) {
-      const request = { kind: event.kind, from, to, body: event.body.toString() };
-      body = this.#converter.convert(request, event.accountId ?? '');
-      bodies.set(to, body);
-      body.catch((error: Error) => {
+    const known = bodies.get(to);
+    if (known !== undefined) return known;
+    const body = this.#converter.convert(event, from, to);
+    bodies.set(to, body);
+    body.then(
+      (converted) => bodies.set(to, converted),
+      (error: Error) => {
         // The next attempt tries again: the operator may have mended the function.
         bodies.delete(to);
         this.#report(event.kind, to, error.message);
-      });
-    }
+      },
+    );
     return body;
   }
 

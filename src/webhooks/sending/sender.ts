@@ -1,7 +1,7 @@
 /**
  * Sends requests and returns their results. Each origin has a pool of kept-alive connections, and each connection carries one
  * exchange at a time. One absolute timer covers a whole exchange. The sender follows no redirects, decompresses nothing, and
- * reads at most the first 16 KiB of a response body.
+ * reads at most the first 16 KiB of a response body, or what its request says.
  *
  *   exchange: see exchange.ts
  *   connection: opening → in use ⇄ idle → closed

@@ -3,7 +3,8 @@
  * grant, URL, kind and arguments. An agent that polls or streams has one without a URL, which lives while it is used. Owns the table
  * `agent_subscriptions`.
  *
- *   live → (refreshed or used) → live → expired or unsubscribed | ended with its subscription, by whatever ends that (revoked)
+ *   live → (refreshed or used) → live → expired, unsubscribed, or its kind is removed | ended with its subscription, by whatever ends
+ *   that (revoked)
  */
 
 import { sql } from 'kysely';
@@ -182,7 +183,7 @@ export async function renewAgentSubscription(
 
 /** Ends the live subscription of a key at the request of its agent, which is told nothing more. @returns whether there was one */
 export async function unsubscribeAgent(tx: Transaction, key: string, mode: AgentMode): Promise<boolean> {
-  return (await endAll(tx, sql`key = ${key} and mode = ${mode}`, 'unsubscribed')) > 0;
+  return (await endAgents(tx, sql`key = ${key} and mode = ${mode}`, 'unsubscribed')) > 0;
 }
 
 /** Maximum subscriptions that one sweep ends. */
@@ -190,24 +191,30 @@ const sweepMax = 500;
 
 /** Ends subscriptions that have expired, at most 500. Several nodes can sweep at once. @returns how many ended */
 export async function endExpiredAgents(db: Database): Promise<number> {
-  return db.transaction().execute((tx) => endAll(tx, isExpired, 'expired', sql`skip locked`));
+  return db.transaction().execute((tx) => endAgents(tx, isExpired, 'expired', sql`skip locked`));
 }
 
 const isExpired = sql`expires_at <= clock_timestamp()`;
 
 async function endIfExpired(tx: Transaction, key: string, mode: AgentMode): Promise<void> {
-  await endAll(tx, sql`key = ${key} and mode = ${mode} and ${isExpired}`, 'expired');
+  await endAgents(tx, sql`key = ${key} and mode = ${mode} and ${isExpired}`, 'expired');
 }
 
-/** Ends this row before its subscription, so that the trigger of the subscription finds nothing to tell. */
-async function endAll(
+/**
+ * Ends live subscriptions, at most 500. Ends this row before its subscription, so that the trigger of the subscription finds nothing
+ * to tell. Only agents whose kind was removed are told.
+ * @param which a condition of `agent_subscriptions` @returns how many ended
+ */
+export async function endAgents(
   tx: Transaction,
   which: ReturnType<typeof sql>,
-  reason: 'expired' | 'unsubscribed',
+  reason: 'expired' | 'unsubscribed' | 'removed',
   ifLocked = sql``,
 ): Promise<number> {
   const { rows } = await sql<{ id: string }>`
-    update agent_subscriptions set ended_at = now(), end_reason = ${reason}
+    update agent_subscriptions set ended_at = now(), end_reason = ${reason},
+      last_secret = case when ${reason} = 'removed' and mode = 'webhook' and expires_at > now()
+        then (select secret from subscriptions s where s.id = agent_subscriptions.id) end
     where id = any(array(
       select a.id from agent_subscriptions a join subscriptions s on s.id = a.id
       where a.ended_at is null and ${which}
@@ -220,6 +227,7 @@ async function endAll(
     await sql`
       update subscriptions set state = 'ended', ended_at = now(), updated_at = now()
       where id = any(${rows.map(({ id }) => id)}::uuid[]) and state <> 'ended'`.execute(tx);
+    if (reason === 'removed') await sql`select announce('agent_ended', '')`.execute(tx);
   }
   return rows.length;
 }

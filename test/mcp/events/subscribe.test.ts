@@ -1,6 +1,7 @@
 /** `events/subscribe`: creation behind a challenge, refreshes, replay by cursor, and what is refused. */
 
 import assert from 'node:assert/strict';
+import type { ServerResponse } from 'node:http';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { withdrawGrant } from '../../../src/grants/grant.ts';
@@ -319,6 +320,22 @@ test('agents 40: a callback that does not echo gets nothing, and an existing sub
   assert.equal(target.received.length, 0);
   const { rows } = await sql`select from agent_subscriptions where grant_id = ${agent.grantId}`.execute(db);
   assert.equal(rows.length, 0);
+});
+
+test('agents 40: the response to a challenge may have 65,536 bytes', async (t) => {
+  const [callback, agent] = [await startCallback(t), await createAgent(server)];
+  const echo =
+    (bytes: number) =>
+    ({ body }: Received, response: ServerResponse): void => {
+      const { challenge } = JSON.parse(body) as { challenge: string };
+      const json = JSON.stringify({ challenge });
+      response.end(json.padEnd(bytes));
+    };
+  callback.behave(echo(65_537));
+  const { body: refused } = await trySubscribe(server, agent, callback.url);
+  assert.deepEqual(refused.error.data, { reason: 'challenge_failed' });
+  callback.behave(echo(65_536));
+  await subscribeAgent(server, agent, callback.url);
 });
 
 test('agents 41: a grant has ten challenges a minute, and a URL that echoed needs no other', async (t) => {

@@ -27,6 +27,8 @@ export interface SmtpInbox {
   attempts: string[];
   /** Returns the response to a recipient, as `450 try later`; undefined accepts it. */
   refuse: (recipient: string) => string | undefined;
+  /** The response to this recipient waits for the promise. By default it comes at once. */
+  hold: (recipient: string) => Promise<void> | undefined;
   /** Waits for the mails of an address. */
   waitFor: (address: string, count?: number) => Promise<ReceivedMail[]>;
   /** Stops listening, and listens again on the same port. */
@@ -45,8 +47,9 @@ export async function startSmtpServer(scope: Scope, options: SMTPServerOptions =
       allowInsecureAuth: true,
       logger: false,
       ...options,
-      onRcptTo({ address }, _session, done) {
+      async onRcptTo({ address }, _session, done) {
         inbox.attempts.push(address);
+        await inbox.hold(address);
         const refusal = inbox.refuse(address);
         if (refusal === undefined) return done();
         done(Object.assign(new Error(refusal.slice(4)), { responseCode: Number(refusal.slice(0, 3)) }));
@@ -77,6 +80,7 @@ export async function startSmtpServer(scope: Scope, options: SMTPServerOptions =
     mails: [],
     attempts: [],
     refuse: () => undefined,
+    hold: () => undefined,
     waitFor: async (address, count = 1) => {
       const found = async () => inbox.mails.filter(({ to }) => to.includes(address));
       return until(found, (mails) => mails.length >= count);

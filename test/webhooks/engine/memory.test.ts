@@ -143,7 +143,7 @@ test('messages to a stuck engine are bounded', async (t) => {
       headerNames: defaultHeaderNames,
       presentation: { baseUrl: server.baseUrl, resources: new Map(), versions: new Map(), conversions: null },
       quotas: defaultQuotas,
-      agents: { forbiddenCode: -32_012, webhookId: 'event' },
+      agents: { codeOf: { Forbidden: -32_012, NotFound: -32_011 }, webhookId: 'event' },
       kinds,
       replayableKinds: kinds,
     },

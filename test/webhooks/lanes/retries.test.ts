@@ -2,10 +2,11 @@
 
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { sql } from 'kysely';
+import { type KyselyPlugin, sql } from 'kysely';
 import { createSealer } from '../../../src/crypto/sealing.ts';
+import { bigintArray } from '../../../src/database/arrays.ts';
 import { createCatalogue } from '../../../src/events/catalogue.ts';
 import { EventCache } from '../../../src/webhooks/fan_out/event_cache.ts';
 import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
@@ -48,14 +49,15 @@ test('a retry is sent although the database stored the failure only after it was
   );
 });
 
-test('one account’s thousands of lanes with due retries do not keep another’s from being read', async (t) => {
+/** @param plugins of the database */
+async function openRetries(t: TestContext, ...plugins: KyselyPlugin[]) {
   const { db } = await openTestDatabase(t, 2);
   const [lanes, cache] = [new LeasedLanes(), new EventCache()];
   const onError = (error: Error) => assert.fail(error);
   const background = new BackgroundTasks(onError);
   const node = '1';
   const retries = new Retries({
-    db,
+    db: plugins.reduce((each, plugin) => each.withPlugin(plugin), db),
     node,
     cache,
     lanes,
@@ -102,11 +104,17 @@ test('one account’s thousands of lanes with due retries do not keep another’
     lanes.reschedule(lane);
     return lane;
   };
+  return { lanes, retries, background, addLane };
+}
+
+test('one account’s thousands of lanes with due retries do not keep another’s from being read', async (t) => {
+  const { lanes, retries, background, addLane } = await openRetries(t);
   const crowd = Array.from({ length: 2_000 }, (_, index) => addLane(index + 1, 'crowd'));
   const other = addLane(3_000, 'other');
   const read = new Set<Lane>();
+  const startedAt = performance.now();
   for (let count = 0; count < 5; count += 1) {
-    const now = performance.now();
+    const now = startedAt + 100 * (count + 1);
     // All of them are due again.
     for (const lane of crowd) lane.retryAt = 0;
     for (const lane of crowd) lanes.reschedule(lane);
@@ -116,4 +124,47 @@ test('one account’s thousands of lanes with due retries do not keep another’
     await background.settled();
   }
   assert.equal(read.size, 2_001, 'each lane has its turn');
+});
+
+test('a tick looks at no lane whose retry is not due yet', async (t) => {
+  const { lanes, retries, background, addLane } = await openRetries(t);
+  let looks = 0;
+  const now = performance.now();
+  for (let id = 1; id <= 2_000; id += 1) {
+    const lane = addLane(id, 'account');
+    lane.retryAt = id === 7 ? now : now + 3_600_000;
+    lanes.reschedule(lane);
+    let { retryAt } = lane;
+    Object.defineProperty(lane, 'retryAt', {
+      get() {
+        looks += 1;
+        return retryAt;
+      },
+      set(value: number) {
+        retryAt = value;
+      },
+    });
+  }
+  retries.read(now + 100);
+  assert.ok(lanes.get(7)?.isReadingRetries);
+  await background.settled();
+  assert.ok(looks < 10, `${looks} looks`);
+});
+
+test('a tenant whose memory is full does not shorten the reads of others', async (t) => {
+  const statements: string[] = [];
+  const { retries, background, addLane } = await openRetries(t, {
+    transformQuery: ({ node }) => {
+      statements.push(JSON.stringify(node));
+      return node;
+    },
+    transformResult: async ({ result }) => result,
+  });
+  addLane(1, 'crowd').tenant.waiting = 40_000;
+  addLane(2, 'other');
+  retries.read(performance.now() + 100);
+  await background.settled();
+  // The most that the read may return of each.
+  const limits = JSON.stringify(bigintArray([1, 512]));
+  assert.ok(statements.some((text) => text.includes(limits)));
 });

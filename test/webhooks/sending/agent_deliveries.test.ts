@@ -10,11 +10,13 @@ import { withdrawGrant } from '../../../src/grants/grant.ts';
 import { policyOf } from '../../../src/webhooks/sending/delivery_policy.ts';
 import { AgentCursors } from '../../../src/webhooks/subscriptions/agent_cursor.ts';
 import { holdFailingAgents } from '../../../src/webhooks/subscriptions/agent_hold.ts';
+import { agentKey } from '../../../src/webhooks/subscriptions/agent_key.ts';
 import {
   type AgentSubscription,
   findAgentSubscription,
   unsubscribeAgent,
 } from '../../../src/webhooks/subscriptions/agent_subscription.ts';
+import { declareKinds, endRemovedKinds } from '../../../src/webhooks/subscriptions/removed_kinds.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import { addAgentWebhook, agentSecret } from '../../support/webhooks/agents.ts';
 import {
@@ -288,6 +290,79 @@ test('agents 55: an account whose callbacks hang does not delay the messages to 
   for (const response of waiting) response.writeHead(204).end();
   const all = await hanging.waitFor(5);
   assert.equal(new Set(all.map(({ path }) => path)).size, 5);
+});
+
+test('agents 26, 55: a kind that no node has declared any more is told once', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const add = (name: string) => {
+    const url = `${subscriber.url}/${name}`;
+    const key = agentKey({ principal: app.grantId, url, name, arguments: '{}' });
+    return addAgentWebhook(server, app, url, { name, key });
+  };
+  const seen = (name: string, minutes: number) =>
+    sql`insert into declared_kinds values (${name}, now() - make_interval(mins => ${minutes}::int))`.execute(
+      db,
+    );
+  const [removed, missed, kept, unknown, own] = [
+    await add('note.removed'),
+    await add('note.missed'),
+    await add('note.kept'),
+    await add('note.unknown'),
+    await add('push'),
+  ];
+  const polled = {
+    mode: 'poll' as const,
+    url: null,
+    name: 'note.removed',
+    key: 'sub_polled',
+    format: 'json' as const,
+  };
+  const lane = await addAgentWebhook(server, app, subscriber.url, polled);
+  await seen('note.removed', 16);
+  await seen('note.missed', 14);
+  await seen('note.kept', 16);
+  // A node that has the kind was started again.
+  await declareKinds(db, ['note.kept']);
+  const ended = await Promise.all([endRemovedKinds(db), endRemovedKinds(db)]);
+  assert.equal(ended[0] + ended[1], 2);
+  const [message] = (await subscriber.waitFor(1)) as [Received];
+  assert.equal(message.path, '/note.removed');
+  assert.deepEqual(verified(message), {
+    type: 'terminated',
+    error: { code: -32_011, message: 'NotFound', data: { kind: 'event' } },
+  });
+  assert.match(String(message.headers['webhook-id']), /^msg_terminated_[0-9a-f]{24}$/);
+  for (const each of [removed, lane]) {
+    assert.deepEqual((await readState(each))?.reason, 'removed');
+    const { rows } = await sql`select from subscriptions where id = ${each.id} and state = 'ended'`.execute(
+      db,
+    );
+    assert.equal(rows.length, 1);
+  }
+  for (const each of [missed, kept, unknown, own]) assert.equal((await readState(each))?.reason, null);
+  // Nothing is left to end, so the name is forgotten.
+  assert.equal(await endRemovedKinds(db), 0);
+  const { rows } = await sql<{
+    name: string;
+  }>`select name from declared_kinds where name like 'note.%' order by name`.execute(db);
+  assert.deepEqual(
+    rows.map(({ name }) => name),
+    ['note.kept', 'note.missed'],
+  );
+  await withdrawGrant(db, app.grantId, 'user');
+  const all = await subscriber.waitFor(5);
+  assert.equal(all.filter(({ path }) => path === '/note.removed').length, 1);
+});
+
+test('agents 55: a node says at its start which kinds it has', async () => {
+  const isDeclared = async () =>
+    (
+      await sql`select from declared_kinds where name = 'push' and seen_at > now() - interval '1 hour'`.execute(
+        db,
+      )
+    ).rows.length;
+  assert.equal(await until(isDeclared, (count) => count === 1), 1);
 });
 
 const addAttempts = (lane: number, failures: number, successes: number) =>

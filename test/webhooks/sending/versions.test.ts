@@ -268,3 +268,26 @@ test('an event that was published in an earlier version goes as it is to later v
     assert.equal(received.find(({ path }) => path === `/${version}`)?.body, before);
   assert.deepEqual(bodyAt(received, '/2026-01-15'), inOldest);
 });
+
+test('converted deliveries arrive all, once and in order, while their subscription changes', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const made = { version: '2026-01-15', kinds: ['invoice.paid'] };
+  const ordered = await subscribe(app, { ...made, url: `${subscriber.url}/ordered`, ordered: true });
+  const parallel = await subscribe(app, { ...made, url: `${subscriber.url}/parallel` });
+  const ids = Array.from({ length: 300 }, (_, index) => `inv_${index}`);
+  await publish(app, 'invoice.paid', ...ids.map((id) => ({ ...paid, id })));
+  for (let count = 0; count < 8; count += 1) {
+    for (const { id } of [ordered, parallel]) {
+      const json = { headers: { 'X-Count': String(count) } };
+      assert.equal((await app.request('PATCH', `/subscriptions/${id}`, { json })).status, 200);
+    }
+    await subscriber.waitFor(count * 20);
+  }
+  const received = await subscriber.waitFor(2 * ids.length);
+  const invoicesAt = (path: string) =>
+    received.filter((each) => each.path === path).map(({ body }) => JSON.parse(body).invoice);
+  assert.deepEqual(invoicesAt('/ordered'), ids);
+  assert.deepEqual(new Set(invoicesAt('/parallel')), new Set(ids));
+  assert.equal(received.length, 2 * ids.length);
+});

@@ -70,8 +70,8 @@ export class Http1Connection implements Connection {
   start(exchange: Exchange): void {
     this.#exchange = exchange;
     this.#isWritten = false;
-    this.#reader.reset();
-    const { path, headers, body } = exchange.request;
+    const { path, headers, body, responseBytesMax } = exchange.request;
+    this.#reader.reset(responseBytesMax);
     const head = `POST ${path} HTTP/1.1\r\n${this.#host}${headers}content-length: ${body.length}\r\n\r\n`;
     const socket = this.#socket;
     const bytes = head.length + body.length;

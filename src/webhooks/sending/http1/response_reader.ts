@@ -1,5 +1,5 @@
 /**
- * Reads one HTTP/1.1 response (RFC 9112) incrementally, and keeps no more than the first 16 KiB of its body. It rejects any
+ * Reads one HTTP/1.1 response (RFC 9112) incrementally, and keeps only the start of its body. It rejects any
  * message whose end is ambiguous, and detects bytes after the end, which belong to no response.
  *
  *   head (interim responses are skipped) → body: none | counted | chunked | until close → done
@@ -9,7 +9,7 @@
 import { fieldLine, type HeadCache, parseHead, type ResponseHead } from './response_head.ts';
 
 /**
- * Bytes of a response body that are kept; bytes of a response head that are accepted, including interim responses.
+ * Bytes of a response body that are kept by default; bytes of a response head that are accepted, including interim responses.
  */
 export const responseBodyBytesMax = 16_384;
 export const responseHeadBytesMax = 16_384;
@@ -46,6 +46,7 @@ export class ResponseReader {
   #left = 0;
   #chunks: Buffer[] = [];
   #bodyBytes = 0;
+  #bodyBytesMax = responseBodyBytesMax;
   /** Whether the chunked framing could be read differently by another recipient. */
   #isAmbiguous = false;
 
@@ -53,8 +54,9 @@ export class ResponseReader {
     this.#headCache = headCache;
   }
 
-  /** Prepares for the next response. */
-  reset(): void {
+  /** Prepares for the next response. @param bodyBytesMax bytes of its body that are kept */
+  reset(bodyBytesMax = responseBodyBytesMax): void {
+    this.#bodyBytesMax = bodyBytesMax;
     this.head = null;
     this.hasBegun = false;
     this.#expected = 'head';
@@ -153,7 +155,7 @@ export class ResponseReader {
 
   /** @returns false if there is more than what is kept */
   #keep(data: Buffer, from: number, to: number): boolean {
-    const room = responseBodyBytesMax - this.#bodyBytes;
+    const room = this.#bodyBytesMax - this.#bodyBytes;
     const part = data.subarray(from, Math.min(to, from + room));
     if (this.#chunks.length === responseChunksMax) this.#chunks = [Buffer.concat(this.#chunks)];
     // A view would keep the large underlying buffer alive.

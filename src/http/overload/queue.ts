@@ -1,0 +1,152 @@
+/**
+ * What waits for the places of one class, and how much may wait.
+ *
+ * A short queue takes up a burst. A queue that stands makes every request late and serves none sooner, so it is bounded: when the
+ * requests of a whole interval had to wait longer than the target, only as many may wait as are served within the target (Little's
+ * law). The bound ends when nothing waits any more. The smallest value of an interval counts, as in CoDel (RFC 8289).
+ */
+
+import { isFree } from '../../shared/share.ts';
+import type { Caller } from './caller.ts';
+
+/** Why a request was refused: too many of its class wait, its caller's share is used up, or it waited too long. */
+export type Reason = 'full' | 'share' | 'deadline';
+
+/** A request that waits. */
+export interface Waiting {
+  readonly caller: Caller;
+  readonly state: string;
+}
+
+export interface Waiter<Request extends Waiting> {
+  place: Request;
+  deadline: number;
+  admit: () => void;
+  refuse: (reason: Reason) => void;
+}
+
+export interface QueueLimits {
+  /** The most waiting requests, and how many may wait however few are served. */
+  waitingMax: number;
+  waitingMin: number;
+  /** Longest wait in milliseconds. */
+  waitMsMax: number;
+  /** Longest wait in milliseconds that may last. */
+  targetMs: number;
+}
+
+export class Queue<Request extends Waiting> {
+  readonly limits: QueueLimits;
+  /** Requests that had a place before. They are few, and go first. */
+  readonly resumed: Waiter<Request>[] = [];
+  /** By owner. An owner moves to the end after its turn. */
+  readonly byOwner = new Map<string, Waiter<Request>[]>();
+  readonly #counts = new Map<string, number>();
+  #size = 0;
+  #limit: number;
+  /** Of the current interval. */
+  #fewest = 0;
+  #taken = 0;
+
+  constructor(limits: QueueLimits) {
+    this.limits = limits;
+    this.#limit = limits.waitingMax;
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Why the caller may have none more waiting; null if it may. Without a caller, of those whose share is not used up. */
+  refusalOf(caller: Caller | undefined): Reason | null {
+    if (this.#size >= this.#limit) return 'full';
+    if (caller === undefined) return null;
+    const { owner, group } = caller;
+    const has = (key: string) => isFree(this.#limit, this.#size, this.#counts.get(key) ?? 0);
+    return has(owner) && (group === null || has(group)) ? null : 'share';
+  }
+
+  add(waiter: Waiter<Request>): void {
+    const { owner } = waiter.place.caller;
+    const waiting = this.byOwner.get(owner);
+    if (waiting === undefined) this.byOwner.set(owner, [waiter]);
+    else waiting.push(waiter);
+    this.#count(waiter.place.caller, 1);
+  }
+
+  /** Takes the oldest request of an owner, and moves the owner to the end. */
+  take(owner: string, waiting: Waiter<Request>[]): Waiter<Request> {
+    this.#taken += 1;
+    return this.#shift(owner, waiting);
+  }
+
+  /** Takes out the requests that waited too long, and those whose clients have gone. */
+  takeLate(now: number): Waiter<Request>[] {
+    const late: Waiter<Request>[] = [];
+    const isLate = (waiter: Waiter<Request> | undefined) =>
+      waiter !== undefined && (waiter.deadline <= now || waiter.place.state === 'left');
+    while (isLate(this.resumed[0])) late.push(this.resumed.shift() as Waiter<Request>);
+    for (const [owner, waiting] of [...this.byOwner]) {
+      while (isLate(waiting[0])) late.push(this.#shift(owner, waiting));
+    }
+    return late;
+  }
+
+  /** Ends an interval, and bounds what waits. @returns the requests that may wait no longer */
+  adapt(elapsedMs: number): Waiter<Request>[] {
+    const { waitingMax, waitingMin, targetMs } = this.limits;
+    const waitMs = (this.#fewest * elapsedMs) / Math.max(this.#taken, 1);
+    if (this.#fewest === 0) this.#limit = waitingMax;
+    else if (waitMs > targetMs || this.#limit < waitingMax) {
+      const servedInTime = Math.floor((this.#taken * targetMs) / elapsedMs);
+      this.#limit = Math.min(waitingMax, Math.max(waitingMin, servedInTime));
+    }
+    const excess = this.#size > this.#limit ? this.#trim() : [];
+    this.#fewest = this.#size;
+    this.#taken = 0;
+    return excess;
+  }
+
+  /** Leaves an equal part to each app, and to each caller without one: its oldest requests. */
+  #trim(): Waiter<Request>[] {
+    const kept = new Map<string, number>();
+    for (const waiting of this.byOwner.values()) kept.set(groupOf(waiting), 0);
+    const part = Math.max(1, Math.floor(this.#limit / kept.size));
+    let left = this.#limit;
+    const excess: Waiter<Request>[] = [];
+    for (const [owner, waiting] of this.byOwner) {
+      const group = groupOf(waiting);
+      const own = kept.get(group) ?? 0;
+      const cut = waiting.splice(Math.min(part - own, left));
+      kept.set(group, own + waiting.length);
+      left -= waiting.length;
+      if (waiting.length === 0) this.byOwner.delete(owner);
+      for (const { place } of cut) this.#count(place.caller, -1);
+      excess.push(...cut);
+    }
+    return excess;
+  }
+
+  #shift(owner: string, waiting: Waiter<Request>[]): Waiter<Request> {
+    const first = waiting.shift() as Waiter<Request>;
+    this.byOwner.delete(owner);
+    if (waiting.length > 0) this.byOwner.set(owner, waiting);
+    this.#count(first.place.caller, -1);
+    this.#fewest = Math.min(this.#fewest, this.#size);
+    return first;
+  }
+
+  #count({ owner, group }: Caller, change: 1 | -1): void {
+    this.#size += change;
+    for (const key of group === null ? [owner] : [owner, group]) {
+      const count = (this.#counts.get(key) ?? 0) + change;
+      if (count === 0) this.#counts.delete(key);
+      else this.#counts.set(key, count);
+    }
+  }
+}
+
+function groupOf([first]: Waiter<Waiting>[]): string {
+  const { owner, group } = (first as Waiter<Waiting>).place.caller;
+  return group ?? owner;
+}
