@@ -85,6 +85,12 @@ export interface RunningServer {
   readonly waitingFor: string | null;
 }
 
+/**
+ * Longest wait of a transaction for one lock. The request then fails and its connection serves others. Longer than statements of a migration wait, behind
+ * which requests wait, and than PostgreSQL takes to find a deadlock; shorter than requests wait for a connection.
+ */
+const lockTimeoutMs = 3_000;
+
 /** Timeouts for queries of the delivery log: for one statement, and for a free connection. */
 const logTimeouts = { statementTimeoutMs: 10_000, connectionTimeoutMs: 3_000 };
 
@@ -292,6 +298,7 @@ function openDatabases(
   let epoch: string | undefined;
   const db = openDatabase({
     ...shared,
+    lockTimeoutMs,
     connectionsMax: shares.requests,
     onConnect: async (client) => {
       const entered = await enterEpoch(client);

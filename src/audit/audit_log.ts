@@ -5,6 +5,7 @@
  */
 import { sql } from 'kysely';
 import { doubleArray, textArray } from '../database/arrays.ts';
+import { asServer } from '../database/connection_user.ts';
 import { type Database, isDatabaseUnavailable } from '../database/database.ts';
 
 export interface AuditEntry {
@@ -56,7 +57,7 @@ export class AuditLog {
   #flushSoon(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
-      void this.#flush();
+      void asServer(() => this.#flush());
     }, flushMs);
   }
 

@@ -4,6 +4,7 @@
  */
 
 import { LRUCache } from 'lru-cache';
+import { asServer } from '../database/connection_user.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import { type Client, findClient } from './client.ts';
@@ -58,7 +59,7 @@ export class ClientCache {
     if (!clientId.test(id)) return undefined;
     let loading = this.#loading.get(id);
     if (loading === undefined) {
-      loading = this.#load(id);
+      loading = asServer(() => this.#load(id));
       this.#loading.set(id, loading);
     }
     return loading;

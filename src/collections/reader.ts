@@ -5,6 +5,7 @@
 
 import { sql } from 'kysely';
 import { isId } from '../crypto/ids.ts';
+import { asServer } from '../database/connection_user.ts';
 import type { Database } from '../database/database.ts';
 import type { Principal } from '../grants/principal.ts';
 import { columnList, type OwnedRow, readableByAll, tableOf } from './resource.ts';
@@ -43,9 +44,9 @@ export function createReader(db: Database, type: ResourceType): Reader {
   return async (principal, id, parentId) => {
     if (!isId(id) || (parentId !== undefined && !isId(parentId))) return undefined;
     return new Promise((resolve, reject) => {
-      if (waiting.length === 0) setImmediate(flush);
+      if (waiting.length === 0) setImmediate(() => asServer(flush));
       waiting.push({ id, parentId: parentId ?? null, accountId: principal.accountId, resolve, reject });
-      if (waiting.length >= batchMax) flush();
+      if (waiting.length >= batchMax) asServer(flush);
     });
   };
 }

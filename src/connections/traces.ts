@@ -7,6 +7,7 @@
 
 import { createHmac } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
+import { asServer } from '../database/connection_user.ts';
 import type { Database } from '../database/database.ts';
 import { networksOf } from '../http/network.ts';
 import { pruneConnections, writeSteps } from './connection_store.ts';
@@ -79,7 +80,7 @@ export class ConnectionTraces {
       });
     }
     this.#pending.push({ ...observation, at, source });
-    this.#timer ??= setTimeout(() => this.#flush(), flushMs);
+    this.#timer ??= setTimeout(() => asServer(() => this.#flush()), flushMs);
   }
 
   /** Remembers that an address read a metadata document. It becomes a step once an app of that address continues. */

@@ -11,6 +11,7 @@
  *              ↳ (timeout) → rejected: the database did not respond
  */
 
+import { asServer } from './connection_user.ts';
 import { connectionTimeoutMs, DatabaseTimeoutError } from './database.ts';
 
 export interface BatcherOptions<Item, Result> {
@@ -150,7 +151,7 @@ export class Batcher<Item, Result> {
     if (this.#isScheduled || !this.#mayStart()) return;
     this.#isScheduled = true;
     // Start at the end of the turn, so that requests read in this turn share the batch.
-    setImmediate(() => void this.#startBatch());
+    asServer(() => setImmediate(() => void this.#startBatch()));
   }
 
   async #startBatch(): Promise<void> {

@@ -8,6 +8,7 @@
 
 import { Kysely, type Transaction as KyselyTransaction, PostgresDialect } from 'kysely';
 import pg from 'pg';
+import { FairPool } from './fair_pool.ts';
 import { searchPathStatement } from './schema.ts';
 
 /** Kysely knows no tables. Each statement declares its row type. */
@@ -26,6 +27,8 @@ const resultTimeoutMs = statementTimeoutMs + 5_000;
  * an idle one is paused or disconnected, and others wait for its locks.
  */
 const idleTransactionTimeoutMs = 10_000;
+/** SQLSTATE of `lock_timeout`. */
+export const lockNotAvailable = '55P03';
 /** Up to this many different statements are prepared, once per connection. */
 const preparedStatementsMax = 500;
 
@@ -34,6 +37,8 @@ export interface DatabaseOptions {
   connectionsMax: number;
   /** PostgreSQL cancels a statement after this time. Default: one minute. */
   statementTimeoutMs?: number;
+  /** PostgreSQL cancels a statement of a transaction that waits this long for one lock. Default: only the statement timeout. */
+  lockTimeoutMs?: number;
   /** How long to wait for a free connection. */
   connectionTimeoutMs?: number;
   /** How long to wait for a result. Default: 5 s longer than the statement timeout. */
@@ -46,9 +51,10 @@ export interface DatabaseOptions {
 
 /** Connects with the first statement. Close the pool with `db.destroy()`. */
 export function openDatabase(options: DatabaseOptions): Database {
+  const waitMsMax = options.connectionTimeoutMs ?? connectionTimeoutMs;
   const pool = new pg.Pool({
     connectionString: options.connectionString,
-    connectionTimeoutMillis: options.connectionTimeoutMs ?? connectionTimeoutMs,
+    connectionTimeoutMillis: waitMsMax,
     keepAlive: true,
     statement_timeout: options.statementTimeoutMs ?? statementTimeoutMs,
     idle_in_transaction_session_timeout: idleTransactionTimeoutMs,
@@ -56,7 +62,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     application_name: 'nuncio',
     max: options.connectionsMax,
     idleTimeoutMillis: 30_000,
-    Client: PreparingClient,
+    Client: clientFor(options.lockTimeoutMs),
     onConnect: async (client: Pick<pg.ClientBase, 'query'>) => {
       await client.query(searchPathStatement(options.connectionString));
       await options.onConnect?.(client);
@@ -67,15 +73,12 @@ export function openDatabase(options: DatabaseOptions): Database {
     delete (error as Error & { client?: unknown }).client;
     options.onIdleError?.(error);
   });
-  const counted = { pool, acquired: 0 };
-  pool.on('acquire', () => {
-    counted.acquired += 1;
-  });
   // When a connection breaks in use, the pending query rejects. The driver also emits `error`, and an `error` event without
   // a listener ends the process.
   pool.on('connect', (client) => client.on('error', () => {}));
-  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
-  pools.set(db, counted);
+  const fair = new FairPool(pool, options.connectionsMax, waitMsMax);
+  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool: fair }) });
+  pools.set(db, { pool, fair });
   return db;
 }
 
@@ -104,25 +107,25 @@ export function withTimeout<Result>(ms: number, work: Promise<Result>): Promise<
   return promise;
 }
 
-const pools = new WeakMap<Database, { pool: pg.Pool; acquired: number }>();
+const pools = new WeakMap<Database, { pool: pg.Pool; fair: FairPool }>();
 
 export interface PoolStatus {
   /** Open connections. */
   total: number;
   idle: number;
-  /** What waits for a connection now. */
+  /** What waits because all connections are in use. */
   waiting: number;
   /** How often a connection was given out. */
   acquired: number;
 }
 
 export function poolStatus(db: Database): PoolStatus {
-  const { pool, acquired = 0 } = pools.get(db) ?? {};
+  const { pool, fair } = pools.get(db) ?? {};
   return {
     total: pool?.totalCount ?? 0,
     idle: pool?.idleCount ?? 0,
-    waiting: pool?.waitingCount ?? 0,
-    acquired,
+    waiting: fair?.waiting ?? 0,
+    acquired: fair?.acquired ?? 0,
   };
 }
 
@@ -151,6 +154,7 @@ type NamedStatement = { name: string; text: string; values: unknown[] };
  */
 class PreparingClient extends pg.Client {
   #inTransaction = false;
+  protected readonly begin: string = 'begin';
 
   #prepared(statement: NamedStatement, rest: unknown[]): unknown {
     // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
@@ -181,6 +185,7 @@ class PreparingClient extends pg.Client {
       const name = isSafe ? statementName(text) : undefined;
       if (name !== undefined) return this.#watched(this.#prepared({ name, text, values: converted }, rest));
     }
+    if (text === 'begin') return this.#watched(super.query(this.begin));
     return this.#watched(super.query(...(parameters as [string])));
   }
 
@@ -195,6 +200,15 @@ class PreparingClient extends pg.Client {
       throw error;
     });
   }
+}
+
+/** Statements outside of transactions have no limit: they are mostly reads, which wait only for migrations. */
+function clientFor(lockTimeoutMs: number | undefined): typeof PreparingClient {
+  if (lockTimeoutMs === undefined) return PreparingClient;
+  return class extends PreparingClient {
+    // One message, so it costs no round trip.
+    protected override readonly begin = `begin; set local lock_timeout = ${lockTimeoutMs}`;
+  };
 }
 
 /**
@@ -239,6 +253,11 @@ const unavailable =
 /** Whether PostgreSQL cancelled the statement, after its timeout or on request. */
 export function isStatementTimeout(error: unknown): boolean {
   return error instanceof Error && (error as { code?: unknown }).code === '57014';
+}
+
+/** Whether PostgreSQL cancelled the statement because it waited too long for a lock. */
+export function isLockTimeout(error: unknown): boolean {
+  return error instanceof Error && (error as { code?: unknown }).code === lockNotAvailable;
 }
 
 /** Whether a trigger of the migrations refused what a running node of an earlier version cannot serve. */

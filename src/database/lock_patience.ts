@@ -7,11 +7,11 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
+import { lockNotAvailable } from './database.ts';
 
-/** SQLSTATEs of `lock_timeout`, and of a deadlock. */
-export const lockNotAvailable = '55P03';
+/** SQLSTATE of a deadlock. */
 const deadlockDetected = '40P01';
-/** Milliseconds that a statement waits for a lock. Running servers wait behind it for as long. */
+/** Milliseconds that a statement waits for a lock. Running servers wait behind it for as long, and less than their own timeout. */
 const lockTimeoutMs = 2_000;
 /** Pause between attempts, in which the servers continue. */
 const pauseMs = 1_000;

@@ -7,8 +7,8 @@
 
 import { readdir, readFile } from 'node:fs/promises';
 import type pg from 'pg';
-import { isStatementTimeout } from './database.ts';
-import { beginAttempt, lockNotAvailable, withLockPatience } from './lock_patience.ts';
+import { isStatementTimeout, lockNotAvailable } from './database.ts';
+import { beginAttempt, withLockPatience } from './lock_patience.ts';
 import { connectClient, schemaOf } from './schema.ts';
 
 const directory = new URL('../../migrations/', import.meta.url);

@@ -7,15 +7,12 @@
  */
 
 import { sql } from 'kysely';
-import pg from 'pg';
 import { newId } from '../crypto/ids.ts';
-import type { Database } from './database.ts';
+import { type Database, isLockTimeout } from './database.ts';
 import { Lease } from './lease.ts';
 
 /** A waiting `detach concurrently` blocks no other session. A waiting `drop` blocks readers of that partition. */
 const lockTimeouts = { detach: '2s', drop: '200ms' };
-/** SQLSTATE of `lock_timeout`. */
-const lockNotAvailable = '55P03';
 
 /** Partitions are created this many days ahead. */
 const daysAhead = 7;
@@ -109,7 +106,7 @@ async function unlessLocked(work: () => Promise<unknown>): Promise<boolean> {
     await work();
     return true;
   } catch (error) {
-    if (error instanceof pg.DatabaseError && error.code === lockNotAvailable) return false;
+    if (isLockTimeout(error)) return false;
     throw error;
   }
 }

@@ -9,6 +9,7 @@
 
 import { sql } from 'kysely';
 import { isId, newId } from '../crypto/ids.ts';
+import { asServer } from '../database/connection_user.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 
@@ -58,7 +59,7 @@ export class FanOutWaker {
     this.#runListeners();
     if (this.#leads) return;
     if (this.#isPaused) this.#isPending = true;
-    else this.#notify();
+    else asServer(() => this.#notify());
   }
 
   stop(): void {

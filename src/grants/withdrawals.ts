@@ -5,6 +5,7 @@
  */
 
 import { sql } from 'kysely';
+import { asServer } from '../database/connection_user.ts';
 import { type Database, type Transaction, withTimeout } from '../database/database.ts';
 import { countNonempty } from '../database/hints.ts';
 import type { Notifications } from '../database/notifications.ts';
@@ -96,7 +97,7 @@ export class WithdrawalList {
       onHints: async (batch) => {
         // A read that is running may have begun before the withdrawal.
         await this.#reading?.catch(() => {});
-        this.#reading ??= this.#read();
+        this.#reading ??= asServer(() => this.#read());
         await this.#reading;
         return countNonempty(batch);
       },
@@ -112,7 +113,7 @@ export class WithdrawalList {
     const age = now - this.#readAt;
     if (age < refreshAfterMs) return undefined;
     if (age >= trustMs) return this.#readSince(now - trustMs);
-    this.#reading ??= this.#read();
+    this.#reading ??= asServer(() => this.#read());
     // This read starts early and no request waits for it. If it fails, a later request starts another one and sees the
     // error.
     this.#reading.catch(() => {});
@@ -126,7 +127,7 @@ export class WithdrawalList {
   /** Resolves once a read has begun after the given time and is complete. One that is running may have begun earlier. */
   async #readSince(at: number): Promise<void> {
     while (this.#readAt < at) {
-      this.#reading ??= this.#read();
+      this.#reading ??= asServer(() => this.#read());
       await this.#reading;
     }
   }

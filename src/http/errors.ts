@@ -9,11 +9,12 @@ import type { Duplex } from 'node:stream';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
 import { newId } from '../crypto/ids.ts';
 import { BatcherFullError } from '../database/batcher.ts';
-import { isDatabaseUnavailable, isForNewerNodes } from '../database/database.ts';
+import { isDatabaseUnavailable, isForNewerNodes, isLockTimeout } from '../database/database.ts';
+import { ConnectionShareError } from '../database/fair_pool.ts';
 import { Problem } from './problem.ts';
 
 /** Too many requests are waiting for the database: those of this client (429), or of all clients (503). */
-function tooManyWaiting({ isOwn }: BatcherFullError): Problem {
+function tooManyWaiting(isOwn: boolean): Problem {
   const headers = { 'retry-after': '1' };
   return isOwn
     ? new Problem(429, 'Too many of your requests are waiting for the database.', {
@@ -23,6 +24,11 @@ function tooManyWaiting({ isOwn }: BatcherFullError): Problem {
     : new Problem(503, 'Too many requests are waiting for the database.', { code: 'overloaded', headers });
 }
 
+/** Whether the operator should know. Requests of users make each other `busy`. */
+export function isFault({ status, code }: Problem): boolean {
+  return status >= 500 && code !== 'busy';
+}
+
 export const notFoundDetail = 'Nothing was found at this address.';
 
 /** Fastify's error handler. */
@@ -30,7 +36,7 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
   const problem = toProblem(error);
   // A node that starts or stops is not ready. Operators alert on errors.
   if (problem.code === 'workers-down') request.log.warn({ reason: problem.message }, 'not ready');
-  else if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
+  else if (isFault(problem)) request.log.error({ err: error }, 'request failed');
   return sendProblem(problem, request, reply);
 }
 
@@ -149,7 +155,15 @@ export function toProblem(error: unknown): Problem {
       cause: error,
     });
   }
-  if (error instanceof BatcherFullError) return tooManyWaiting(error);
+  if (error instanceof BatcherFullError) return tooManyWaiting(error.isOwn);
+  if (error instanceof ConnectionShareError) return tooManyWaiting(true);
+  if (isLockTimeout(error)) {
+    return new Problem(503, 'Another request is changing the same. Try again.', {
+      code: 'busy',
+      headers: { 'retry-after': '1' },
+      cause: error,
+    });
+  }
   if (isForNewerNodes(error)) {
     return new Problem(
       503,

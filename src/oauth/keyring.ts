@@ -4,6 +4,7 @@
  */
 
 import { sql } from 'kysely';
+import { asServer } from '../database/connection_user.ts';
 import type { Database } from '../database/database.ts';
 import { countNonempty } from '../database/hints.ts';
 import type { Notifications } from '../database/notifications.ts';
@@ -66,7 +67,7 @@ export class Keyring {
   async #reload(): Promise<void> {
     // A change notified during a reload requires another one.
     while (this.#loading !== undefined) await this.#loading.catch(() => {});
-    this.#loading = this.#load();
+    this.#loading = asServer(() => this.#load());
     try {
       await this.#loading;
     } finally {

@@ -5,7 +5,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { createKnownDevices } from '../accounts/known_device.ts';
 import type { AccountSettings } from '../accounts/settings.ts';
 import type { UpstreamClient } from '../accounts/upstream/upstream_client.ts';
-import { toProblem } from '../http/errors.ts';
+import { isFault, toProblem } from '../http/errors.ts';
 import type { Problem } from '../http/problem.ts';
 import type { RateLimiter } from '../http/rate_limit.ts';
 import { type AccountPagesOptions, registerAccountPages } from './account_pages.ts';
@@ -57,7 +57,7 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
     await scope.register(formBody, { bodyLimit: formBytesMax });
     scope.setErrorHandler((error, request, reply) => {
       const problem = toProblem(error);
-      if (problem.status >= 500) request.log.error({ err: error }, 'request failed');
+      if (isFault(problem)) request.log.error({ err: error }, 'request failed');
       return showProblem(problem, request, reply);
     });
     const upstream = createUpstream(scope, options, { formTokens, knownDevices });

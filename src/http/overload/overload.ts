@@ -18,6 +18,7 @@ import { networksOf } from '../network.ts';
 import { Admission, Place } from './admission.ts';
 import { BodyBudget } from './body_budget.ts';
 import type { Caller } from './caller.ts';
+import { nameConnectionUsers } from './connection_users.ts';
 import { LoadMonitor } from './load_monitor.ts';
 import { createOverloadMetrics, RefusalLog } from './overload_metrics.ts';
 import { Paced } from './paced.ts';
@@ -104,6 +105,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     if (request.place?.resumeNow() ?? true) return done();
     resumePlace(request).then(() => done(), done);
   });
+  nameConnectionUsers(app, (request) => callerOf(request).owner);
   app.addHook('onSend', (request, _reply, _payload, done) => {
     request.place?.leave();
     done();

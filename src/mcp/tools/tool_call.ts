@@ -4,7 +4,7 @@
  */
 
 import { type BodySchema, compileBodySchema } from '../../http/body_schema.ts';
-import { toProblem } from '../../http/errors.ts';
+import { isFault, toProblem } from '../../http/errors.ts';
 import type { Problem, ValidationError } from '../../http/problem.ts';
 import { JsonText, type Tool, type ToolCall, ToolError } from './tool.ts';
 
@@ -57,7 +57,7 @@ export async function callTool(
       return failure(error.message);
     }
     const problem = toProblem(error);
-    if (problem.status >= 500) logFailure(error);
+    if (isFault(problem)) logFailure(error);
     return failure(describeProblem(problem));
   }
 }

@@ -5,6 +5,7 @@
 
 import type { Provider } from 'oidc-provider';
 import type { Logger } from 'pino';
+import { asServer } from '../../database/connection_user.ts';
 import type { Database } from '../../database/database.ts';
 import { isFree } from '../../shared/share.ts';
 import { addLogoutNotice, claimLogoutNotices, type LogoutNotice, recordLogoutAttempt } from './notice.ts';
@@ -42,7 +43,7 @@ export class LogoutNotifier {
   wake(): void {
     this.#isWoken = true;
     if (this.#polling !== undefined || this.#isStopped) return;
-    this.#polling = this.#run()
+    this.#polling = asServer(() => this.#run())
       .catch((error) => this.#warn(error))
       .finally(() => {
         this.#polling = undefined;

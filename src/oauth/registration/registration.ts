@@ -7,8 +7,8 @@ import type { Configuration, KoaContextWithOIDC, Provider } from 'oidc-provider'
 import type { ClientCache } from '../../clients/client_cache.ts';
 import { newSecret } from '../../crypto/digest.ts';
 import { newId } from '../../crypto/ids.ts';
-import { type Database, isDatabaseUnavailable } from '../../database/database.ts';
-import { respondUnavailable } from '../error_responses.ts';
+import type { Database } from '../../database/database.ts';
+import { isTemporary, respondUnavailable } from '../error_responses.ts';
 import { isUnknownSecret, storedClient } from '../provider_client.ts';
 import type { ProviderOptions } from '../provider_options.ts';
 import type { OAuthSettings } from '../settings.ts';
@@ -89,7 +89,7 @@ export function useRegistration(provider: Provider, db: Database, clients: Clien
     try {
       await register(ctx, next);
     } catch (error) {
-      if (!isDatabaseUnavailable(error)) throw error;
+      if (!isTemporary(error)) throw error;
       respondUnavailable(ctx);
     }
   }

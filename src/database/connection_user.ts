@@ -1,0 +1,29 @@
+/**
+ * For whom a connection is used. Requests of one user share connections (fair_pool.ts). What many requests wait for, such as a batch
+ * or a load of a cache, is work of the server: it must not wait for the share of the user whose request happened to begin it.
+ */
+
+import { AsyncLocalStorage } from 'node:async_hooks';
+
+export interface ConnectionUser {
+  /** Account, client or network. Read only when many connections are in use. */
+  readonly owner: string;
+  /** Timers and other work that a request leaves behind are the server's. */
+  readonly hasEnded: boolean;
+}
+
+const users = new AsyncLocalStorage<ConnectionUser | undefined>();
+
+/** Undefined for work of the server. */
+export function currentUser(): ConnectionUser | undefined {
+  const user = users.getStore();
+  return user?.hasEnded === true ? undefined : user;
+}
+
+export function asUser<Result>(user: ConnectionUser, work: () => Result): Result {
+  return users.run(user, work);
+}
+
+export function asServer<Result>(work: () => Result): Result {
+  return users.run(undefined, work);
+}

@@ -1,0 +1,58 @@
+/** Tells the database for whom a request works, so that requests of one caller share connections (database/fair_pool.ts). */
+
+import { Socket } from 'node:net';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { asUser, type ConnectionUser } from '../../database/connection_user.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Null for requests of this process to itself, which belong to another one. */
+    connectionUser: RequestUser | null;
+  }
+}
+
+class RequestUser implements ConnectionUser {
+  readonly #request: FastifyRequest;
+  readonly #reply: FastifyReply;
+  readonly #ownerOf: (request: FastifyRequest) => string;
+  #owner: string | undefined;
+
+  constructor(request: FastifyRequest, reply: FastifyReply, ownerOf: (request: FastifyRequest) => string) {
+    this.#request = request;
+    this.#reply = reply;
+    this.#ownerOf = ownerOf;
+  }
+
+  get owner(): string {
+    this.#owner ??= this.#ownerOf(this.#request);
+    return this.#owner;
+  }
+
+  /** The guard has verified the token, so the account is known even if the token is new. */
+  verified(): void {
+    this.#owner = undefined;
+  }
+
+  get hasEnded(): boolean {
+    return this.#reply.raw.writableEnded || this.#reply.raw.destroyed;
+  }
+}
+
+/** Call it after the hook that admits requests. @param ownerOf called only when many connections are in use */
+export function nameConnectionUsers(
+  app: FastifyInstance,
+  ownerOf: (request: FastifyRequest) => string,
+): void {
+  app.decorateRequest('connectionUser', null);
+  app.addHook('onRequest', (request, reply, done) => {
+    if (!(request.raw.socket instanceof Socket)) return done();
+    request.connectionUser = new RequestUser(request, reply, ownerOf);
+    asUser(request.connectionUser, done);
+  });
+  app.addHook('preValidation', ({ connectionUser }, _reply, done) => {
+    if (connectionUser === null) return done();
+    connectionUser.verified();
+    // The events of a body do not continue the first hook.
+    asUser(connectionUser, done);
+  });
+}

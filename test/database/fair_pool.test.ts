@@ -1,0 +1,180 @@
+/** Who gets the connections of a pool, with a real pool of 11. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { asServer, asUser, type ConnectionUser } from '../../src/database/connection_user.ts';
+import { openDatabase, poolStatus, type Transaction } from '../../src/database/database.ts';
+import { ConnectionShareError } from '../../src/database/fair_pool.ts';
+import { createDatabase } from '../support/database/database.ts';
+import { until } from '../support/webhooks/apps.ts';
+
+const size = 11;
+const database = await createDatabase();
+const db = openDatabase({ connectionString: database.url, connectionsMax: size });
+const impatient = openDatabase({
+  connectionString: database.url,
+  connectionsMax: size,
+  connectionTimeoutMs: 200,
+});
+after(async () => {
+  await db.destroy();
+  await impatient.destroy();
+  await database.drop();
+});
+
+/** A request of the owner. */
+const requestOf = (owner: string): ConnectionUser => ({ owner, hasEnded: false });
+
+/** Holds connections until told to end. */
+function holder(pool = db) {
+  const held: string[] = [];
+  const refused: Error[] = [];
+  const ends: { label: string; end: () => void }[] = [];
+  const running: Promise<void>[] = [];
+
+  function hold(
+    user: ConnectionUser | null,
+    work: (tx: Transaction) => Promise<unknown> = async () => {},
+  ): void {
+    const label = user?.owner ?? 'server';
+    const run = () =>
+      pool
+        .transaction()
+        .execute(async (tx) => {
+          await work(tx);
+          const { promise, resolve } = Promise.withResolvers<void>();
+          held.push(label);
+          ends.push({ label, end: resolve });
+          await promise;
+        })
+        .catch((error: Error) => void refused.push(error));
+    running.push(user === null ? asServer(run) : asUser(user, run));
+  }
+
+  return {
+    held,
+    refused,
+    hold,
+    untilHeld: (count: number) =>
+      until(
+        async () => held.length,
+        (length) => length === count,
+      ),
+    /** Ends the oldest holding of the owner. */
+    end(label: string): void {
+      const [first] = ends.splice(
+        ends.findIndex((each) => each.label === label),
+        1,
+      );
+      first?.end();
+    },
+    async endAll(): Promise<void> {
+      let isOver = false;
+      const all = Promise.all(running).then(() => {
+        isOver = true;
+      });
+      while (!isOver) {
+        for (const { end } of ends.splice(0)) end();
+        await Promise.race([all, new Promise((resolve) => setTimeout(resolve, 5))]);
+      }
+    },
+  };
+}
+
+/** How many of the labels the owner has. */
+const countOf = (labels: readonly string[], owner: string) =>
+  labels.filter((label) => label === owner).length;
+
+test('one user holds 5 of 11 connections, four hold 9, and others find one at once', async () => {
+  const { held, hold, untilHeld, endAll } = holder();
+  for (let count = 0; count < 30; count += 1) hold(requestOf('a'));
+  await untilHeld(5);
+  for (const owner of ['b', 'c', 'd']) for (let count = 0; count < 30; count += 1) hold(requestOf(owner));
+  await untilHeld(9);
+  assert.deepEqual(
+    ['a', 'b', 'c', 'd'].map((owner) => countOf(held, owner)),
+    [5, 2, 1, 1],
+  );
+  // Nothing waits that more connections would help.
+  assert.equal(poolStatus(db).waiting, 0);
+  await asUser(requestOf('victim'), () => sql`select`.execute(db));
+  assert.equal(held.length, 9);
+  await endAll();
+  assert.equal(held.length, 120);
+});
+
+test('with all connections in use, the server goes first, then users who had none for the longest time', async () => {
+  const { held, hold, untilHeld, end, endAll } = holder();
+  const owners = Array.from({ length: size }, (_none, index) => `owner ${index}`);
+  for (const owner of owners) hold(requestOf(owner));
+  await untilHeld(size);
+  for (const owner of owners) for (let count = 0; count < 2; count += 1) hold(requestOf(owner));
+  assert.deepEqual(new Set(held), new Set(owners));
+  hold(requestOf('victim'));
+  hold(null);
+  assert.equal(poolStatus(db).waiting, 2 * size + 2);
+  end('owner 0');
+  await untilHeld(size + 1);
+  end('owner 1');
+  await untilHeld(size + 2);
+  end('owner 2');
+  await untilHeld(size + 3);
+  assert.deepEqual(held.slice(size), ['server', 'victim', 'owner 0']);
+  await endAll();
+});
+
+test('work of the server and of ended requests has no share', async () => {
+  const { held, hold, untilHeld, endAll } = holder();
+  const ended = { owner: 'ended', hasEnded: true };
+  for (let count = 0; count < 5; count += 1) hold(null);
+  for (let count = 0; count < 6; count += 1) hold(ended);
+  await untilHeld(size);
+  assert.equal(countOf(held, 'ended'), 6);
+  await endAll();
+});
+
+test('a request that holds a connection gets a second one, beyond the share', async () => {
+  const { hold, untilHeld, endAll } = holder();
+  for (let count = 0; count < 30; count += 1) {
+    hold(requestOf('a'), () => sql`select`.execute(db));
+  }
+  await untilHeld(5);
+  await endAll();
+});
+
+test('a user whose share is used up for too long is refused, and others are served', async () => {
+  const { refused, hold, untilHeld, endAll } = holder(impatient);
+  for (let count = 0; count < 5; count += 1) hold(requestOf('a'));
+  await untilHeld(5);
+  hold(requestOf('a'));
+  await until(
+    async () => refused.length,
+    (length) => length === 1,
+  );
+  assert.ok(refused[0] instanceof ConnectionShareError);
+  await asUser(requestOf('b'), () => sql`select`.execute(impatient));
+  await endAll();
+  // The refused request took nothing.
+  for (let count = 0; count < 5; count += 1) hold(requestOf('a'));
+  await untilHeld(10);
+  await endAll();
+});
+
+test('connections that fail or are lost are given back', async () => {
+  const { hold, untilHeld, endAll } = holder();
+  const lost = Array.from({ length: 8 }, () =>
+    asUser(requestOf('a'), () =>
+      sql`select pg_terminate_backend(pg_backend_pid())`.execute(db).catch(() => {}),
+    ),
+  );
+  await Promise.all(lost);
+  for (let count = 0; count < 5; count += 1) hold(requestOf('a'));
+  await untilHeld(5);
+  await endAll();
+  const nowhere = openDatabase({ connectionString: 'postgres://x@127.0.0.1:1/x', connectionsMax: 1 });
+  for (let count = 0; count < 3; count += 1) {
+    await assert.rejects(sql`select`.execute(nowhere), { code: 'ECONNREFUSED' });
+  }
+  await nowhere.destroy();
+});
