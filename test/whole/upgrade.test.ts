@@ -29,7 +29,14 @@ const deliveries = Number(process.env.UPGRADE_DELIVERIES ?? 1_000_000);
 const laneInFlightMax = 32;
 
 /** Tables of the previous version that get a column, and are locked against readers for the milliseconds that this takes. */
-const exclusivelyLocked = ['events', 'lane_progress', 'nodes', 'subscription_revisions', 'subscriptions'];
+const exclusivelyLocked = [
+  'events',
+  'intake',
+  'lane_progress',
+  'nodes',
+  'subscription_revisions',
+  'subscriptions',
+];
 
 /** Two old nodes, and two requests at once that change subscriptions. */
 const knownRefusalsMax = 4;
@@ -69,8 +76,11 @@ async function startPrevious(t: TestContext) {
   return { db, server, settings, fleet };
 }
 
-/** Indexes that the migration adds to tables which are always small: the withdrawals are those of an hour. */
-const newIndexes: Readonly<Record<string, readonly string[]>> = { withdrawals: ['withdrawals_read'] };
+/** Indexes that the migration adds to tables that have limits: withdrawals of an hour, and 200,000 rejected events. */
+const newIndexes: Readonly<Record<string, readonly string[]>> = {
+  rejected_events: ['rejected_events_of_account'],
+  withdrawals: ['withdrawals_read'],
+};
 
 /** What a migration must not do to a table of any size: write it anew, or build an index on it. */
 async function describeTables(db: Database): Promise<Map<string, string>> {
