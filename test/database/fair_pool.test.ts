@@ -1,7 +1,7 @@
 /** Who gets the connections of a pool, with a real pool of 11. */
 
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after, type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { asServer, asUser, type ConnectionUser } from '../../src/database/connection_user.ts';
 import { openDatabase, poolStatus, type Transaction } from '../../src/database/database.ts';
@@ -11,12 +11,11 @@ import { until } from '../support/webhooks/apps.ts';
 
 const size = 11;
 const database = await createDatabase();
-const db = openDatabase({ connectionString: database.url, connectionsMax: size });
-const impatient = openDatabase({
-  connectionString: database.url,
-  connectionsMax: size,
-  connectionTimeoutMs: 200,
-});
+const open = (connectionTimeoutMs: number) =>
+  openDatabase({ connectionString: database.url, connectionsMax: size, connectionTimeoutMs });
+// Nobody is refused on a slow machine.
+const db = open(60_000);
+const impatient = open(1_000);
 after(async () => {
   await db.destroy();
   await impatient.destroy();
@@ -26,8 +25,8 @@ after(async () => {
 /** A request of the owner. */
 const requestOf = (owner: string): ConnectionUser => ({ owner, hasEnded: false });
 
-/** Holds connections until told to end. */
-function holder(pool = db) {
+/** Holds connections until told to end, or until the end of the test. */
+function holder(t: TestContext, pool = db) {
   const held: string[] = [];
   const refused: Error[] = [];
   const ends: { label: string; end: () => void }[] = [];
@@ -52,10 +51,24 @@ function holder(pool = db) {
     running.push(user === null ? asServer(run) : asUser(user, run));
   }
 
+  async function endAll(): Promise<void> {
+    let isOver = false;
+    const all = Promise.all(running).then(() => {
+      isOver = true;
+    });
+    while (!isOver) {
+      for (const { end } of ends.splice(0)) end();
+      await Promise.race([all, new Promise((resolve) => setTimeout(resolve, 5))]);
+    }
+  }
+  // Also after a failure. Otherwise the pool would never close.
+  t.after(endAll);
+
   return {
     held,
     refused,
     hold,
+    endAll,
     untilHeld: (count: number) =>
       until(
         async () => held.length,
@@ -69,16 +82,6 @@ function holder(pool = db) {
       );
       first?.end();
     },
-    async endAll(): Promise<void> {
-      let isOver = false;
-      const all = Promise.all(running).then(() => {
-        isOver = true;
-      });
-      while (!isOver) {
-        for (const { end } of ends.splice(0)) end();
-        await Promise.race([all, new Promise((resolve) => setTimeout(resolve, 5))]);
-      }
-    },
   };
 }
 
@@ -86,8 +89,8 @@ function holder(pool = db) {
 const countOf = (labels: readonly string[], owner: string) =>
   labels.filter((label) => label === owner).length;
 
-test('one user holds 5 of 11 connections, four hold 9, and others find one at once', async () => {
-  const { held, hold, untilHeld, endAll } = holder();
+test('one user holds 5 of 11 connections, four hold 9, and others find one at once', async (t) => {
+  const { held, hold, untilHeld, endAll } = holder(t);
   for (let count = 0; count < 30; count += 1) hold(requestOf('a'));
   await untilHeld(5);
   for (const owner of ['b', 'c', 'd']) for (let count = 0; count < 30; count += 1) hold(requestOf(owner));
@@ -104,8 +107,8 @@ test('one user holds 5 of 11 connections, four hold 9, and others find one at on
   assert.equal(held.length, 120);
 });
 
-test('with all connections in use, the server goes first, then users who had none for the longest time', async () => {
-  const { held, hold, untilHeld, end, endAll } = holder();
+test('with all connections in use, the server goes first, then users who had none for the longest time', async (t) => {
+  const { held, hold, untilHeld, end, endAll } = holder(t);
   const owners = Array.from({ length: size }, (_none, index) => `owner ${index}`);
   for (const owner of owners) hold(requestOf(owner));
   await untilHeld(size);
@@ -124,8 +127,8 @@ test('with all connections in use, the server goes first, then users who had non
   await endAll();
 });
 
-test('work of the server and of ended requests has no share', async () => {
-  const { held, hold, untilHeld, endAll } = holder();
+test('work of the server and of ended requests has no share', async (t) => {
+  const { held, hold, untilHeld, endAll } = holder(t);
   const ended = { owner: 'ended', hasEnded: true };
   for (let count = 0; count < 5; count += 1) hold(null);
   for (let count = 0; count < 6; count += 1) hold(ended);
@@ -134,8 +137,8 @@ test('work of the server and of ended requests has no share', async () => {
   await endAll();
 });
 
-test('a request that holds a connection gets a second one, beyond the share', async () => {
-  const { hold, untilHeld, endAll } = holder();
+test('a request that holds a connection gets a second one, beyond the share', async (t) => {
+  const { hold, untilHeld, endAll } = holder(t);
   for (let count = 0; count < 30; count += 1) {
     hold(requestOf('a'), () => sql`select`.execute(db));
   }
@@ -143,8 +146,14 @@ test('a request that holds a connection gets a second one, beyond the share', as
   await endAll();
 });
 
-test('a user whose share is used up for too long is refused, and others are served', async () => {
-  const { refused, hold, untilHeld, endAll } = holder(impatient);
+test('a user whose share is used up for too long is refused, and others are served', async (t) => {
+  // On a slow machine, new connections would take longer than the pool waits.
+  for (let opened = 0; opened < size; opened = poolStatus(impatient).total) {
+    await Promise.allSettled(
+      Array.from({ length: size }, () => sql`select pg_sleep(0.1)`.execute(impatient)),
+    );
+  }
+  const { refused, hold, untilHeld, endAll } = holder(t, impatient);
   for (let count = 0; count < 5; count += 1) hold(requestOf('a'));
   await untilHeld(5);
   hold(requestOf('a'));
@@ -161,14 +170,21 @@ test('a user whose share is used up for too long is refused, and others are serv
   await endAll();
 });
 
-test('connections that fail or are lost are given back', async () => {
-  const { hold, untilHeld, endAll } = holder();
+test('connections that fail or are lost are given back', async (t) => {
+  const fragile = open(60_000);
+  const { hold, untilHeld, endAll } = holder(t, fragile);
+  t.after(() => fragile.destroy());
   const lost = Array.from({ length: 8 }, () =>
     asUser(requestOf('a'), () =>
-      sql`select pg_terminate_backend(pg_backend_pid())`.execute(db).catch(() => {}),
+      sql`select pg_terminate_backend(pg_backend_pid())`.execute(fragile).catch(() => {}),
     ),
   );
   await Promise.all(lost);
+  // The driver keeps a connection for a moment after the message that it ends.
+  await until(
+    async () => poolStatus(fragile).total,
+    (total) => total === 0,
+  );
   for (let count = 0; count < 5; count += 1) hold(requestOf('a'));
   await untilHeld(5);
   await endAll();

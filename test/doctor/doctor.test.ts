@@ -1,6 +1,7 @@
 /** The doctor with real faults: each is made, found with its advice, and mended. */
 
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { after, test } from 'node:test';
 import { type RawBuilder, sql } from 'kysely';
 import pg from 'pg';
@@ -110,9 +111,26 @@ test('the report of a server names each subject once, and the settings that lose
   assert.equal(report.state, 'error');
 });
 
-test('requests at the same time share one examination', async () => {
-  const reports = await Promise.all([ask(), ask(), ask()]);
-  assert.equal(new Set(reports.map((report) => report.created_at)).size, 1);
+test('requests at the same time share one examination', async (t) => {
+  let arrived = 0;
+  const count = () => {
+    arrived += 1;
+  };
+  subscribe('http.server.request.start', count);
+  t.after(() => unsubscribe('http.server.request.start', count));
+  // The examination waits for the lock until all requests are there.
+  const { reports } = await server.db.transaction().execute(async (tx) => {
+    await sql`lock table parked_events in access exclusive mode`.execute(tx);
+    const asked = Promise.all([ask(), ask(), ask()]);
+    await until(
+      async () => arrived,
+      (requests) => requests === 3,
+    );
+    // A later request has passed the checks of its token, so these have as well.
+    await administrator('GET', '/admin/apps');
+    return { reports: asked };
+  });
+  assert.equal(new Set((await reports).map((report) => report.created_at)).size, 1);
 });
 
 test('events that were set aside are found, and become an error before they are deleted', async () => {

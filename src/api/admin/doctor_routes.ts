@@ -1,6 +1,7 @@
 /** `/admin/doctor`: what is wrong with the installation, as this node sees it. */
 
 import Type from 'typebox';
+import { asServer } from '../../database/connection_user.ts';
 import { diagnose } from '../../doctor/doctor.ts';
 import { checkForwarding } from '../../doctor/forwarding.ts';
 import { type Report, reportOf, states } from '../../doctor/report.ts';
@@ -51,7 +52,7 @@ export function registerAdminDoctor(options: AdminOptions): void {
 
   serve(options, doctorRoutes.read, async ({ request }) => {
     readPage(request);
-    running ??= diagnose({ config, db, metrics }).finally(() => {
+    running ??= asServer(() => diagnose({ config, db, metrics })).finally(() => {
       running = undefined;
     });
     const report = await running;
