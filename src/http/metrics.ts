@@ -41,7 +41,7 @@ export function countFalseHints(registry: Registry): (channel: string, count: nu
 export function countRequests(app: FastifyInstance, registry: Registry, db: Database): void {
   const requests = new Counter({
     name: 'nuncio_http_requests_total',
-    help: 'Requests served, by method, route and status.',
+    help: 'Requests served, by method, route and status; without those that overload refuses early (nuncio_requests_refused_total).',
     labelNames: ['method', 'route', 'status'],
     registers: [registry],
   });

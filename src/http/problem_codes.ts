@@ -134,7 +134,7 @@ const codes = {
   'too-many-recoveries': at(409, 'too many recoveries of the subscription are running'),
   'too-many-secrets': at(409, 'the app has two live secrets'),
   'too-many-streams': at([429, 503], 'too many live streams are open'),
-  'too-many-waiting': at(429, 'too many requests of the same client and user are waiting'),
+  'too-many-waiting': at(429, 'too many requests of the same client, user or address are waiting'),
   'unknown-account': at(422, 'the account does not exist'),
   'unknown-filter-path': at(422, 'the schema of a kind does not have the path of the filter'),
   'unknown-kind': at(422, 'the kind is not declared'),
