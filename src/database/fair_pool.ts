@@ -35,7 +35,6 @@ interface Waiter {
 
 export class FairPool implements PostgresPool {
   readonly options: object;
-  readonly Client: NonNullable<PostgresPool['Client']>;
   readonly #pool: pg.Pool;
   readonly #size: number;
   readonly #waitMsMax: number;
@@ -51,7 +50,6 @@ export class FairPool implements PostgresPool {
     this.#size = size;
     this.#waitMsMax = waitMsMax;
     this.options = pool.options;
-    this.Client = (pool as unknown as Required<Pick<PostgresPool, 'Client'>>).Client;
     pool.on('release', (_error, client) => {
       const holding = this.#holdings.get(client);
       if (holding !== undefined) this.#giveBack(holding);
@@ -100,6 +98,7 @@ export class FairPool implements PostgresPool {
       const client = await asServer(() => this.#pool.connect());
       this.#holdings.set(client, holding);
       this.#acquired += 1;
+      // The same object. The driver's types name other overloads of `query` than Kysely's.
       return client as unknown as PostgresPoolClient;
     } catch (error) {
       this.#giveBack(holding);

@@ -6,14 +6,14 @@ import { sql } from 'kysely';
 import { pino } from 'pino';
 import { Registry } from 'prom-client';
 import { createAccount, disableAccount } from '../../src/accounts/account.ts';
-import { mailAddressOf, mailAddressSql } from '../../src/accounts/mail_address.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../../src/database/database.ts';
 import type { MailContent } from '../../src/mail/content.ts';
-import { Mailer, type MailerOptions } from '../../src/mail/mailer.ts';
+import type { Mailer, MailerOptions } from '../../src/mail/mailer.ts';
 import { claimMail, type NewMail, queueMail, retryDelaysSeconds } from '../../src/mail/outbox.ts';
 import { createSmtpTransport } from '../../src/mail/transport.ts';
 import { createDatabase } from '../support/database/database.ts';
+import { createTestMailer } from '../support/mail/mailer.ts';
 import { startSmtpServer } from '../support/mail/smtp_server.ts';
 
 const database = await createDatabase();
@@ -41,19 +41,9 @@ interface TestMailer {
 function createMailer(options: Partial<MailerOptions> & { smtpUrl?: string } = {}): TestMailer {
   const lines: string[] = [];
   const registry = new Registry();
-  const own = options.db ?? db;
-  const mailer = new Mailer({
-    db: own,
+  const mailer = createTestMailer({
+    db,
     transport: createSmtpTransport(options.smtpUrl ?? inbox.url),
-    from: 'no-reply@acme.example',
-    brand: { name: 'Acme', accent: '#3949c6', onAccent: '#ffffff', supportUrl: 'https://acme.example/help' },
-    baseUrl: 'https://api.acme.example',
-    addressOf: (accountId) => mailAddressOf(own, accountId),
-    addressSql: mailAddressSql,
-    lastKinds: ['newsletter'],
-    compose: async () => null,
-    prepare: async () => {},
-    pauseMs: 1_000,
     logger: pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) }),
     registry,
     ...options,

@@ -3,17 +3,16 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { sql } from 'kysely';
-import { pino } from 'pino';
-import { Registry } from 'prom-client';
 import { createAccount } from '../../src/accounts/account.ts';
-import { mailAddressOf, mailAddressSql } from '../../src/accounts/mail_address.ts';
+import { mailAddressSql } from '../../src/accounts/mail_address.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { openDatabase } from '../../src/database/database.ts';
-import { Mailer, type MailerOptions } from '../../src/mail/mailer.ts';
+import type { Mailer, MailerOptions } from '../../src/mail/mailer.ts';
 import { claimMail, queueMail, readDueMails } from '../../src/mail/outbox.ts';
 import { placesMax } from '../../src/mail/places.ts';
 import { createSmtpTransport } from '../../src/mail/transport.ts';
 import { createDatabase } from '../support/database/database.ts';
+import { createTestMailer } from '../support/mail/mailer.ts';
 import { startSmtpServer } from '../support/mail/smtp_server.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -34,22 +33,7 @@ beforeEach(async () => {
 const silenceMs = 5_000;
 
 function createMailer(options: Partial<MailerOptions> = {}): Mailer {
-  return new Mailer({
-    db,
-    transport: createSmtpTransport(inbox.url),
-    from: 'no-reply@acme.example',
-    brand: { name: 'Acme', accent: '#3949c6', onAccent: '#ffffff', supportUrl: null },
-    baseUrl: 'https://api.acme.example',
-    addressOf: (accountId) => mailAddressOf(db, accountId),
-    addressSql: mailAddressSql,
-    lastKinds: ['newsletter'],
-    compose: async () => null,
-    prepare: async () => {},
-    pauseMs: 1_000,
-    logger: pino({ level: 'silent' }),
-    registry: new Registry(),
-    ...options,
-  });
+  return createTestMailer({ db, transport: createSmtpTransport(inbox.url), ...options });
 }
 
 const content = { subject: 'News', title: 'News', paragraphs: ['Something happened.'] };
