@@ -10,7 +10,7 @@ export interface LoadSettings {
 }
 
 /** More would only wait for each other, and fewer would share fewer transactions. */
-const concurrentRequestsDefault = 128;
+const concurrentRequestsDefault = 64;
 /** An idle connection costs some 20 kB. */
 const clientConnectionsDefault = 10_000;
 

@@ -17,7 +17,7 @@ import { until } from '../support/webhooks/apps.ts';
 
 const platform = createPlatform({ ...shipped, mcp: { enabled: true } });
 // The limits of a server that is installed.
-const limits = { NUNCIO_CONCURRENT_REQUESTS: '128', NUNCIO_RATE_LIMIT: '600' };
+const limits = { NUNCIO_CONCURRENT_REQUESTS: '64', NUNCIO_RATE_LIMIT: '600' };
 const server = await startTestServer({ after }, limits, 'dev', platform);
 const victim = await createApiUser(server);
 const scopes = ['read:posts', 'write:posts'];

@@ -12,7 +12,7 @@ import { createApiUser } from '../support/clients/api_client.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 // The limits of a server that is installed.
-const limits = { NUNCIO_CONCURRENT_REQUESTS: '128', NUNCIO_RATE_LIMIT: '600' };
+const limits = { NUNCIO_CONCURRENT_REQUESTS: '64', NUNCIO_RATE_LIMIT: '600' };
 const server = await startTestServer({ after }, limits);
 const attacker = await createApiUser(server);
 const victim = await createApiUser(server);

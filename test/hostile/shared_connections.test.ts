@@ -11,7 +11,7 @@ import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
 
 // The limits of a server that is installed.
-const limits = { NUNCIO_CONCURRENT_REQUESTS: '128', NUNCIO_RATE_LIMIT: '600' };
+const limits = { NUNCIO_CONCURRENT_REQUESTS: '64', NUNCIO_RATE_LIMIT: '600' };
 const server = await startTestServer({ after }, limits);
 const victim = await createApiUser(server);
 

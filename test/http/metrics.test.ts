@@ -47,7 +47,7 @@ context.setGlobalContextManager({
   },
 });
 
-const server = await startTestServer({ after }, { NUNCIO_CONCURRENT_REQUESTS: '128' });
+const server = await startTestServer({ after }, { NUNCIO_CONCURRENT_REQUESTS: '64' });
 const ada = await createApiUser(server);
 
 async function metrics(): Promise<string> {

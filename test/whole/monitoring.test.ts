@@ -38,7 +38,7 @@ function metricsOf(expression: string): { name: string; labels: string[] }[] {
 }
 
 test('every metric of the alerts and of the dashboard is one of a running server, with its labels', async (t) => {
-  const server = await startTestServer({ after }, { NUNCIO_CONCURRENT_REQUESTS: '128' });
+  const server = await startTestServer({ after }, { NUNCIO_CONCURRENT_REQUESTS: '64' });
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   await subscribe(app, { url: subscriber.url });
