@@ -7,7 +7,7 @@
  *   onRequest: class, budget of bodies → place → guard → [paused: body arrives] → handler → left
  */
 
-import type { IncomingHttpHeaders, IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Registry } from 'prom-client';
@@ -17,7 +17,7 @@ import type { ProblemPage } from '../errors.ts';
 import { networksOf } from '../network.ts';
 import { Admission, Place } from './admission.ts';
 import { BodyBudget } from './body_budget.ts';
-import type { Caller } from './caller.ts';
+import { type Caller, rememberCallers } from './caller.ts';
 import { nameConnectionUsers } from './connection_users.ts';
 import { LoadMonitor } from './load_monitor.ts';
 import { createOverloadMetrics, RefusalLog } from './overload_metrics.ts';
@@ -35,8 +35,8 @@ export interface OverloadOptions {
   logger: FastifyBaseLogger;
   /** The most requests in progress; 0 for no limit. */
   requestsMax: number;
-  /** The caller of a request whose token was verified before; undefined for others. */
-  identify: (headers: IncomingHttpHeaders) => Caller | undefined;
+  /** The caller of an `Authorization` header whose token was verified before; undefined for others. */
+  identify: (authorization: string) => Caller | undefined;
   /** Headers of all responses, as names and values in turn. */
   headers: readonly string[];
   /** Tells browsers. */
@@ -45,7 +45,7 @@ export interface OverloadOptions {
 
 /** Call it before routes are registered. @returns stops the timers */
 export function limitLoad(app: FastifyInstance, options: OverloadOptions): () => void {
-  const { db, registry, logger, requestsMax, identify, page, headers } = options;
+  const { db, registry, logger, requestsMax, page, headers } = options;
   app.decorateRequest('place', null);
   app.decorateRequest('isRefused', false);
   if (requestsMax === 0) return () => {};
@@ -54,7 +54,8 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
   const bodies = new BodyBudget(bodyBytesMax);
   const count = createOverloadMetrics(registry, admission, bodies);
   const log = new RefusalLog(logger, admission, monitor);
-  const callerOf = (request: FastifyRequest) => identify(request.headers) ?? callerOfAddress(request.ip);
+  const identify = rememberCallers(options.identify);
+  const callerOf = (request: FastifyRequest) => identify(request.raw) ?? callerOfAddress(request.ip);
 
   function note(precedence: Precedence, reason: string): void {
     count(precedence, reason);
@@ -74,7 +75,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     if (!admission.isCrowded || needsFastify(request)) return false;
     const precedence = classOf(method, url.split('?', 1)[0] as string);
     if (precedence === 'exempt') return false;
-    const reason = admission.refusalOf(precedence, identify(request.headers));
+    const reason = admission.refusalOf(precedence, identify(request));
     if (reason === null) return false;
     note(precedence, reason);
     refusals.add(() => {

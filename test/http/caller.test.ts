@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict';
+import { IncomingMessage } from 'node:http';
+import { Socket } from 'node:net';
+import { test } from 'node:test';
+import { rememberCallers } from '../../src/http/overload/caller.ts';
+
+test('a connection that changes its token is another caller, and an unknown token is looked up again', () => {
+  const owners = new Map([['Bearer one', 'alice']]);
+  let lookups = 0;
+  const identify = rememberCallers((authorization) => {
+    lookups += 1;
+    const owner = owners.get(authorization);
+    return owner === undefined ? undefined : { owner, group: null };
+  });
+  const socket = new Socket();
+  const ownerOf = (authorization?: string) => {
+    const request = new IncomingMessage(socket);
+    if (authorization !== undefined) request.headers.authorization = authorization;
+    return identify(request)?.owner;
+  };
+
+  assert.deepEqual([ownerOf('Bearer one'), ownerOf('Bearer one'), lookups], ['alice', 'alice', 1]);
+  assert.deepEqual([ownerOf(), ownerOf('Bearer two'), lookups], [undefined, undefined, 2]);
+  owners.set('Bearer two', 'bob');
+  assert.equal(ownerOf('Bearer two'), 'bob');
+  assert.equal(ownerOf('Bearer one'), 'alice');
+});
