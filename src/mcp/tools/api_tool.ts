@@ -10,6 +10,7 @@ import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
 import { isLoopbackHost } from '../../config/config.ts';
+import { reportUnknown } from '../../config/nearest.ts';
 import { allowListOf } from '../../egress/allow_list.ts';
 import { EgressError } from '../../egress/error.ts';
 import { type FetchLimits, TooLargeError } from '../../egress/fetch.ts';
@@ -34,6 +35,8 @@ export interface ApiTarget {
 /** Time for a call in milliseconds, size of its response in bytes, connections to one API. */
 export const apiLimits = { timeoutMs: 30_000, bytesMax: 1_048_576, connectionsMax: 32 } satisfies FetchLimits;
 
+const targetMembers: Readonly<Record<keyof ApiTarget, true>> = { resource: true, url: true, method: true };
+
 const urlBytesMax = 2_048;
 /** Characters of an API's own words that reach the model. */
 const quotedCharactersMax = 500;
@@ -55,8 +58,9 @@ export function apiToolErrors(
   { resources, allow }: ApiRules,
 ): Mistake[] {
   if (!isObject(api)) return [['api', 'must be an object with resource and url']];
-  const { resource, url, method, ...others } = api as ApiTarget;
-  const mistakes: Mistake[] = Object.keys(others).map((name) => [`api.${name}`, 'is not a known property']);
+  const { resource, url, method } = api as ApiTarget;
+  const mistakes: Mistake[] = [];
+  reportUnknown(api, targetMembers, 'api', (member, reason) => mistakes.push([member, reason]));
   if (!resources.some((entry) => (typeof entry === 'string' ? entry : entry.url) === resource)) {
     mistakes.push(['api.resource', 'must be one of oauth.resources']);
   }
