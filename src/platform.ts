@@ -14,7 +14,6 @@ import { type Collection, readCollection } from './collections/declaration.ts';
 import { kindsOf } from './collections/kinds.ts';
 import { type Report, type ResourceType, withChildren } from './collections/resource_type.ts';
 import { importConfigFile } from './config/config_module.ts';
-import { reportUnknown } from './config/nearest.ts';
 import { type RetentionSettings, readRetention } from './database/retention_settings.ts';
 import { builtInNames } from './events/built_in_names.ts';
 import type { ConversionSource } from './events/conversion_source.ts';
@@ -25,6 +24,7 @@ import { type McpDeclaration, type McpSettings, readMcpSettings } from './mcp/se
 import { type DefinedTool, readDefinedTools, type ToolDefinition } from './mcp/tools/define_tool.ts';
 import { checkTools } from './mcp/tools/tools.ts';
 import { type OAuthSettings, readOAuthSettings } from './oauth/settings.ts';
+import { reportUnknown } from './shared/nearest.ts';
 import { type Brand, type BrandDeclaration, readBrand } from './web/brand.ts';
 import { readWebhookSettings, type WebhookDeclaration, type WebhookSettings } from './webhooks/settings.ts';
 

@@ -1,7 +1,7 @@
 /** The section `accounts` of `nuncio.config.ts`. */
 
 import { isLoopbackHost } from '../config/config.ts';
-import { reportUnknown } from '../config/nearest.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 import {
   readUpstreamProviders,
   type UpstreamDeclaration,

@@ -1,6 +1,6 @@
 /** The section `apps` of `nuncio.config.ts`. */
 
-import { reportUnknown } from '../config/nearest.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 
 export interface AppSettings {
   /**

@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
-import { reportUnknown } from '../config/nearest.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 import { columnOf, type JsonSchema } from './column.ts';
 import { compileToolOptions } from './compile_tools.ts';
 import {

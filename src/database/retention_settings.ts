@@ -1,6 +1,6 @@
 /** How long rows are kept: the section `retention` of `nuncio.config.ts`. */
 
-import { unknownName } from '../config/nearest.ts';
+import { unknownName } from '../shared/nearest.ts';
 
 export interface RetentionSettings {
   /** Events, their deliveries and attempts, and events that are parked. */

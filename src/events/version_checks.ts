@@ -2,7 +2,7 @@
 
 import { Script } from 'node:vm';
 import type { Ajv } from 'ajv';
-import { reportUnknown } from '../config/nearest.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 import { type EarlierVersion, type EventKind, versionMembers } from './kind.ts';
 import { convertBody } from './versions.ts';
 

@@ -1,7 +1,7 @@
 /** The section `mcp` of `nuncio.config.ts`: the endpoint for agents. */
 
 import { isLoopbackHost } from '../config/config.ts';
-import { reportUnknown } from '../config/nearest.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 
 /** The code of `NotFound` among the errors of events; the others follow. */
 const firstErrorCodes = [-32_011, -32_023] as const;

@@ -7,8 +7,8 @@ import {
   accessTokenSecondsMin,
   isAccessTokenLifetime,
 } from '../clients/access_token_lifetime.ts';
-import { reportUnknown } from '../config/nearest.ts';
 import { accessTokenAlgorithms } from '../shared/access_token.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 
 export type AccessTokenAlgorithm = (typeof accessTokenAlgorithms)[number];
 

@@ -5,7 +5,7 @@
 import { readFileSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { isLoopbackHost } from '../config/config.ts';
-import { reportUnknown } from '../config/nearest.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 
 /** The section as declared. */
 export interface BrandDeclaration {

@@ -1,8 +1,8 @@
 /** Webhook settings of the operator: the section `webhooks` of `nuncio.config.ts`. */
 
 import { BlockList, isIP } from 'node:net';
-import { reportUnknown } from '../config/nearest.ts';
 import { allowListErrors } from '../egress/allow_list.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 import { type AppSubscriptions, appSubscriptionModes } from './subscriptions/app_subscriptions.ts';
 import {
   defaultHeaderNames,

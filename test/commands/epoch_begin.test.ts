@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { prepareProcess, runCommandProcess, startProcess } from '../support/servers/process.ts';
-import { createApp, createPublisher, publish, subscribe, until } from '../support/webhooks/apps.ts';
+import { createApp, createPublisher, publish, pushBody, subscribe, until } from '../support/webhooks/apps.ts';
 import { answer, type Received, startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const refOf = ({ body }: Received) => String(JSON.parse(body).ref).slice('refs/heads/'.length);
@@ -25,7 +25,8 @@ async function restoredDatabase(t: TestContext) {
   );
   assert.equal(await first.end('SIGTERM'), 0);
   await sql`update retries set due_at = now()`.execute(host.db);
-  await sql`select publish('push', ${app.account.id}, '{"ref":"refs/heads/by-sql"}'::jsonb)`.execute(host.db);
+  const body = JSON.stringify(pushBody('by-sql'));
+  await sql`select publish('push', ${app.account.id}, ${body}::jsonb)`.execute(host.db);
   const [old] = (await subscriber.waitFor(1)) as [Received];
   subscriber.behave(answer(204));
   return { ...host, app, subscriber, old };

@@ -2,7 +2,7 @@
 
 import { ConfigError, isLoopbackHost } from '../../config/config.ts';
 import { readVariable } from '../../config/environment.ts';
-import { reportUnknown } from '../../config/nearest.ts';
+import { reportUnknown } from '../../shared/nearest.ts';
 
 /** The declaration of one provider. */
 export interface UpstreamDeclaration {

@@ -10,12 +10,12 @@ import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
 import { isLoopbackHost } from '../../config/config.ts';
-import { reportUnknown } from '../../config/nearest.ts';
 import { allowListOf } from '../../egress/allow_list.ts';
 import { EgressError } from '../../egress/error.ts';
 import { type FetchLimits, TooLargeError } from '../../egress/fetch.ts';
 import { parseJson } from '../../http/json.ts';
 import type { OAuthSettings } from '../../oauth/settings.ts';
+import { reportUnknown } from '../../shared/nearest.ts';
 import { isObject } from '../json_rpc.ts';
 import { type Tool, type ToolDescription, ToolError, type ToolServices } from './tool.ts';
 

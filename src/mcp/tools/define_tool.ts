@@ -6,9 +6,9 @@
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { Static, TSchema } from 'typebox';
-import { reportUnknown } from '../../config/nearest.ts';
 import type { Principal } from '../../grants/checked_principal.ts';
 import { compileBodySchema } from '../../http/body_schema.ts';
+import { reportUnknown } from '../../shared/nearest.ts';
 import { type ApiRules, type ApiTarget, apiToolErrors, callApi } from './api_tool.ts';
 import {
   type Tool,

@@ -3,7 +3,7 @@
  * `nuncio.config.ts`.
  */
 
-import { reportUnknown } from '../../config/nearest.ts';
+import { reportUnknown } from '../../shared/nearest.ts';
 
 export interface Quotas {
   /**
