@@ -20,6 +20,9 @@ import { type CodeBlock, codeBlocks, inlineCode } from '../support/values/code_b
 
 const documents = [
   'README.md',
+  'AGENTS.md',
+  'CONTRIBUTING.md',
+  'SECURITY.md',
   ...(await Array.fromAsync(glob('docs/**/*.md', { exclude: ['docs/evaluation/**'] }))),
 ].filter((file) => !file.startsWith('docs/decisions/'));
 const blocks = documents.flatMap(codeBlocks);
