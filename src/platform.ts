@@ -17,13 +17,14 @@ import { importConfigFile } from './config/config_module.ts';
 import { type RetentionSettings, readRetention } from './database/retention_settings.ts';
 import { builtInNames } from './events/built_in_names.ts';
 import type { ConversionSource } from './events/conversion_source.ts';
-import type { EventKind } from './events/kind.ts';
+import { type EventKind, kindMembers } from './events/kind.ts';
 import { templateError } from './events/resource_link.ts';
 import { checkVersions } from './events/version_checks.ts';
 import { type McpDeclaration, type McpSettings, readMcpSettings } from './mcp/settings.ts';
 import { type DefinedTool, readDefinedTools, type ToolDefinition } from './mcp/tools/define_tool.ts';
 import { checkTools } from './mcp/tools/tools.ts';
 import { type OAuthSettings, readOAuthSettings } from './oauth/settings.ts';
+import { reportUnknown } from './shared/nearest.ts';
 import { type Brand, type BrandDeclaration, readBrand } from './web/brand.ts';
 import { readWebhookSettings, type WebhookDeclaration, type WebhookSettings } from './webhooks/settings.ts';
 
@@ -100,19 +101,19 @@ const reservedNames = new Set(
   ),
 );
 /** The sections of the configuration. */
-const sections: ReadonlySet<string> = new Set<keyof PlatformDeclaration>([
-  'collections',
-  'eventKinds',
-  'oauth',
-  'webhooks',
-  'apps',
-  'accounts',
-  'mcp',
-  'retention',
-  'tools',
-  'brand',
-  'startUrl',
-]);
+const sections: Readonly<Record<keyof PlatformDeclaration, true>> = {
+  collections: true,
+  eventKinds: true,
+  oauth: true,
+  webhooks: true,
+  apps: true,
+  accounts: true,
+  mcp: true,
+  retention: true,
+  tools: true,
+  brand: true,
+  startUrl: true,
+};
 /** Event kinds that the server publishes. */
 const reservedKinds = new Set(builtInNames);
 /** Objects of the server's own scopes. */
@@ -163,9 +164,7 @@ export function createPlatform(
 ): Platform {
   const problems: string[] = [];
   const report: Report = (place, reason) => problems.push(`${prefix}${place}: ${reason}`);
-  for (const key of Object.keys(declaration)) {
-    if (!sections.has(key)) report(key, 'unknown section');
-  }
+  reportUnknown(declaration, sections, '', report);
   const collections = compileCollections(declaration.collections ?? [], report);
   const declaredKinds = checkKinds(declaration.eventKinds ?? [], report);
   const eventKinds = [...(problems.length === 0 ? collections.flatMap(kindsOf) : []), ...declaredKinds];
@@ -274,6 +273,7 @@ function checkKinds(declared: readonly EventKind[], report: Report): EventKind[]
   if (declared.length > eventKindsMax) report('eventKinds', `must have at most ${eventKindsMax} entries`);
   for (const kind of declared as readonly EventKind[]) {
     const place = `eventKinds.${kind.name}`;
+    reportUnknown(kind, kindMembers, place, report);
     if (!/^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$/.test(kind.name) || kind.name.length > 100) {
       report(`${place}.name`, 'must be lower-case words separated by dots, at most 100 characters');
     }

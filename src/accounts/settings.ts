@@ -1,6 +1,7 @@
 /** The section `accounts` of `nuncio.config.ts`. */
 
 import { isLoopbackHost } from '../config/config.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 import {
   readUpstreamProviders,
   type UpstreamDeclaration,
@@ -56,6 +57,18 @@ export interface AccountSettings {
   readonly registration: 'open' | 'off';
 }
 
+const members: Readonly<Record<keyof AccountDeclaration, true>> = {
+  returnTo: true,
+  login: true,
+  upstream: true,
+  registration: true,
+};
+const loginMembers: Readonly<Record<keyof LoginDeclaration, true>> = {
+  url: true,
+  acrValues: true,
+  administrators: true,
+};
+
 /** Maximum numbers of entries. */
 const originsMax = 20;
 const acrValuesMax = 20;
@@ -65,14 +78,8 @@ export function readAccountSettings(
   declared: AccountDeclaration | undefined,
   report: (place: string, reason: string) => void,
 ): AccountSettings {
-  const {
-    returnTo = [],
-    login,
-    upstream: declaredUpstream,
-    registration = 'off',
-    ...others
-  } = declared ?? {};
-  for (const name of Object.keys(others)) report(`accounts.${name}`, 'unknown setting');
+  const { returnTo = [], login, upstream: declaredUpstream, registration = 'off' } = declared ?? {};
+  reportUnknown(declared ?? {}, members, 'accounts', report);
   const isList = Array.isArray(returnTo) && returnTo.length <= originsMax && returnTo.every(isOrigin);
   if (!isList) {
     report(
@@ -122,8 +129,8 @@ function readLogin(
     report('accounts.login', 'must be { url, acrValues, administrators }');
     return null;
   }
-  const { url, acrValues = [], administrators = false, ...others } = declared;
-  for (const name of Object.keys(others)) report(`accounts.login.${name}`, 'unknown setting');
+  const { url, acrValues = [], administrators = false } = declared;
+  reportUnknown(declared, loginMembers, 'accounts.login', report);
   const page = typeof url === 'string' ? URL.parse(url) : null;
   if (page === null || !isSafe(page) || page.username !== '' || page.password !== '' || page.hash !== '') {
     const reason =

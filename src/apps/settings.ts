@@ -1,5 +1,7 @@
 /** The section `apps` of `nuncio.config.ts`. */
 
+import { reportUnknown } from '../shared/nearest.ts';
+
 export interface AppSettings {
   /**
    * Who can create apps at `/apps` and in the console: every account, or only `'admins'`.
@@ -27,11 +29,9 @@ export function readAppSettings(
   report: (place: string, reason: string) => void,
 ): AppSettings {
   const given = declared ?? {};
+  reportUnknown(given, choices, 'apps', report);
   for (const [name, value] of Object.entries(given)) {
-    if (!Object.hasOwn(choices, name)) {
-      report(`apps.${name}`, 'unknown setting');
-      continue;
-    }
+    if (!Object.hasOwn(choices, name)) continue;
     const allowed = choices[name as keyof AppSettings];
     if (!allowed.includes(value)) {
       report(`apps.${name}`, `must be ${allowed.map((choice) => JSON.stringify(choice)).join(' or ')}`);

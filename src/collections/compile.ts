@@ -7,11 +7,15 @@ import { createHash } from 'node:crypto';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
+import { reportUnknown } from '../shared/nearest.ts';
 import { columnOf, type JsonSchema } from './column.ts';
 import { compileToolOptions } from './compile_tools.ts';
 import {
   type AnyChildDeclaration,
   type AnyCollectionDeclaration,
+  actionMembers,
+  childMembers,
+  collectionMembers,
   type FieldDeclaration,
   now,
   readChild,
@@ -40,6 +44,7 @@ export function compileCollection(
   place: string,
   report: Report,
 ): ResourceType {
+  reportUnknown(declaration, collectionMembers, place, report);
   const type = compileCommon(declaration, place, report, null);
   if (!/^[a-z][a-z0-9_-]{0,29}$/.test(String(declaration.scope))) {
     report(
@@ -59,6 +64,7 @@ export function compileCollection(
       return [];
     }
     const childPlace = `${place}.children.${child.name}`;
+    reportUnknown(child, childMembers, childPlace, report);
     const compiled = compileCommon(child, childPlace, report, type);
     compiled.createdBy = child.createdBy ?? 'readers';
     compiled.expansions = compileExpansions(
@@ -256,6 +262,7 @@ function compileAction(
   report: Report,
 ): ResourceAction {
   if (!isName(name)) report(place, nameReason);
+  reportUnknown(action, actionMembers, place, report);
   const find = (fieldName: string, at: string): Field[] => {
     const field = type.fields.find((candidate) => candidate.name === fieldName);
     if (field === undefined) report(at, `${type.name} has no field ${fieldName}`);

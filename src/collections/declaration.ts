@@ -122,6 +122,41 @@ export interface Child {
 export type AnyCollectionDeclaration = CollectionDeclaration<Fields>;
 export type AnyChildDeclaration = ChildDeclaration<Fields>;
 
+const commonMembers = {
+  name: true,
+  item: true,
+  description: true,
+  fields: true,
+  events: true,
+  filters: true,
+  expansions: true,
+  sorts: true,
+  version: true,
+  versions: true,
+  example: true,
+  mcp: true,
+} as const;
+/** The members of declarations. */
+export const collectionMembers: Readonly<Record<keyof AnyCollectionDeclaration, true>> = {
+  ...commonMembers,
+  scope: true,
+  readable: true,
+  children: true,
+  actions: true,
+};
+export const childMembers: Readonly<Record<keyof AnyChildDeclaration, true>> = {
+  ...commonMembers,
+  createdBy: true,
+};
+export const actionMembers: Readonly<Record<keyof Action<Fields>, true>> = {
+  description: true,
+  guard: true,
+  refusal: true,
+  input: true,
+  change: true,
+  emits: true,
+};
+
 /**
  * The declarations made here. `Collection` and `Child` are opaque to the platform's author, so declarations are cast to them;
  * `readCollection` and `readChild` convert back what these sets contain.

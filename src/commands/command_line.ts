@@ -6,7 +6,7 @@
 import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
 import { type Config, ConfigError, loadConfig } from '../config/config.ts';
 import { readEnvironment, unknownSettings } from '../config/environment.ts';
-import { nearestName } from '../config/nearest.ts';
+import { nearestName } from '../shared/nearest.ts';
 import { version } from '../version.ts';
 import { type Command, type CommandInput, type Option, UsageError } from './command.ts';
 import { type CommandEntry, commands } from './commands.ts';

@@ -7,13 +7,9 @@ import { restoreBackup } from '../database/embedded/restore.ts';
 import { beginEpoch } from '../database/epoch.ts';
 import { hasSchema, migrate } from '../database/migrate.ts';
 import { withSchema } from '../database/schema.ts';
-import { rejectInbox } from '../events/rejected_events.ts';
-import { giveUpLogoutNotices } from '../oauth/logout/notice.ts';
-import { holdUnsent } from '../webhooks/hold_unsent.ts';
 import { requireNoExternal } from './backup.ts';
 import { type Command, CommandError } from './command.ts';
-
-const reason = 'restored from a backup';
+import { holdAllUnsent } from './hold_unsent.ts';
 
 export const restore: Command = {
   positionals: ['folder'],
@@ -46,21 +42,7 @@ async function prepare(config: Config, connectionString: string, holds: boolean)
   const db = openDatabase({ connectionString: databaseUrl, connectionsMax: 1 });
   try {
     const lines = [`epoch ${await beginEpoch(db)} begins`];
-    if (!holds) return lines;
-    return await db.transaction().execute(async (tx) => {
-      const { deliveries, events, recoveries } = await holdUnsent(tx, reason);
-      const rejected = await rejectInbox(tx, reason);
-      const notices = await giveUpLogoutNotices(tx, reason);
-      const counts: readonly [number, string][] = [
-        [deliveries, 'deliveries are held: their owners resend them or start a recovery of the state "held"'],
-        [events, 'events are parked: nuncio parked retry sends them'],
-        [rejected, 'events published by SQL are rejected: nuncio rejected retry sends them'],
-        [recoveries, 'recoveries are cancelled'],
-        [notices, 'logout notices are given up'],
-      ];
-      for (const [count, text] of counts) if (count > 0) lines.push(`${count} ${text}`);
-      return lines;
-    });
+    return holds ? [...lines, ...(await holdAllUnsent(db))] : lines;
   } finally {
     await db.destroy();
   }

@@ -4,7 +4,7 @@
 
 import { enableCompileCache } from 'node:module';
 import { fileURLToPath } from 'node:url';
-import { nearestName } from './nearest.ts';
+import { nearestName } from '../shared/nearest.ts';
 
 const names = [
   /**

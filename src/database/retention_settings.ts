@@ -1,5 +1,7 @@
 /** How long rows are kept: the section `retention` of `nuncio.config.ts`. */
 
+import { unknownName } from '../shared/nearest.ts';
+
 export interface RetentionSettings {
   /** Events, their deliveries and attempts, and events that are parked. */
   readonly deliveriesDays: number;
@@ -50,7 +52,7 @@ export function readRetention(
   for (const [name, value] of Object.entries(declared ?? {})) {
     if (value === undefined) continue;
     if (!Object.hasOwn(ranges, name)) {
-      report(`retention.${name}`, `is not a known setting; there are ${Object.keys(ranges).join(', ')}`);
+      report(`retention.${name}`, unknownName(name, Object.keys(ranges)));
       continue;
     }
     const [min, max] = ranges[name as keyof RetentionSettings];

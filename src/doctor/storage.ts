@@ -13,14 +13,15 @@ const dayTables = ['events', 'deliveries', 'attempts'];
 const daysAheadMin = 2;
 /** A table with more dead rows than live ones, and this many. */
 const deadRowsMin = 50_000;
-const disk = { warning: { share: 0.1, days: 14 }, error: { share: 0.05, days: 3 } };
+/** From when on the disk is a problem: its free share, and the days that it lasts. */
+export const diskLimits = { warning: { share: 0.1, days: 14 }, error: { share: 0.05, days: 3 } };
 
 /** @param folder on the disk of the database; null if the database is on another machine */
-export function storageProbes(db: Database, folder: string | null): readonly Probe[] {
+export function storageProbes(db: Database, folder: string | null, limits = diskLimits): readonly Probe[] {
   return [
     { name: 'partitions', run: () => checkPartitions(db) },
     { name: 'dead_rows', run: () => checkDeadRows(db) },
-    { name: 'disk', run: () => checkDisk(db, folder) },
+    { name: 'disk', run: () => checkDisk(db, folder, limits) },
   ];
 }
 
@@ -111,7 +112,7 @@ async function dailyGrowth(db: Database): Promise<{ total: number; perDay: numbe
   return { total: Number(total), perDay: Math.max(0, Number(yesterday) - dropped) };
 }
 
-async function checkDisk(db: Database, folder: string | null): Promise<Check> {
+async function checkDisk(db: Database, folder: string | null, limits: typeof diskLimits): Promise<Check> {
   const { total, perDay } = await dailyGrowth(db);
   const growth = perDay === null ? '' : `, and grows by ${bytesText(perDay)} a day`;
   const values = { database_bytes: total, bytes_per_day: perDay };
@@ -134,7 +135,7 @@ async function checkDisk(db: Database, folder: string | null): Promise<Check> {
   const summary = `the database has ${bytesText(total)}${growth}; its disk has ${bytesText(free)} free${left}`;
   const all = { ...values, free_bytes: free, days_left: days };
   const advice = 'Enlarge the disk, or delete other files. PostgreSQL stops when the disk is full.';
-  if (isUnder(disk.error)) return check('disk', 'error', summary, advice, all);
-  if (isUnder(disk.warning)) return check('disk', 'warning', summary, advice, all);
+  if (isUnder(limits.error)) return check('disk', 'error', summary, advice, all);
+  if (isUnder(limits.warning)) return check('disk', 'warning', summary, advice, all);
   return check('disk', 'ok', summary, null, all);
 }

@@ -41,6 +41,26 @@ export interface EventKind {
   versions?: Readonly<Record<string, EarlierVersion>>;
 }
 
+/** The members of a declaration. */
+export const kindMembers: Readonly<Record<keyof EventKind, true>> = {
+  name: true,
+  description: true,
+  object: true,
+  schema: true,
+  example: true,
+  resource: true,
+  version: true,
+  versions: true,
+};
+
+/** The members of an earlier version. */
+export const versionMembers: Readonly<Record<keyof EarlierVersion, true>> = {
+  schema: true,
+  from: true,
+  deprecation: true,
+  sunset: true,
+};
+
 /** Declares a kind in `nuncio.config.ts`. */
 export function defineEventKind(kind: EventKind): EventKind {
   return Object.freeze({ ...kind });

@@ -2,7 +2,8 @@
 
 import { Script } from 'node:vm';
 import type { Ajv } from 'ajv';
-import type { EarlierVersion, EventKind } from './kind.ts';
+import { reportUnknown } from '../shared/nearest.ts';
+import { type EarlierVersion, type EventKind, versionMembers } from './kind.ts';
 import { convertBody } from './versions.ts';
 
 const earlierMax = 50;
@@ -23,6 +24,7 @@ export function checkVersions(ajv: Ajv, kind: EventKind, place: string, report: 
   for (const [name, each] of earlier) {
     const problem = problemOf(name, each, version ?? '9999-12-31');
     if (problem !== undefined) report(`${place}.versions.${name}${problem.at}`, problem.reason);
+    else reportUnknown(each, versionMembers, `${place}.versions.${name}`, report);
     areUsable &&= problem === undefined;
   }
   if (areUsable) for (const [name] of earlier) checkConversion(ajv, kind, name, place, report);

@@ -1,6 +1,7 @@
 /** The section `mcp` of `nuncio.config.ts`: the endpoint for agents. */
 
 import { isLoopbackHost } from '../config/config.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 
 /** The code of `NotFound` among the errors of events; the others follow. */
 const firstErrorCodes = [-32_011, -32_023] as const;
@@ -54,6 +55,13 @@ export interface McpDeclaration {
   readonly events?: Partial<AgentEventSettings>;
 }
 
+const members: Readonly<Record<keyof McpDeclaration, true>> = {
+  enabled: true,
+  allowedOrigins: true,
+  management: true,
+  events: true,
+};
+
 const originsMax = 100;
 
 const defaultEvents: AgentEventSettings = {
@@ -70,8 +78,8 @@ export function readMcpSettings(
   declared: McpDeclaration | undefined,
   report: (place: string, reason: string) => void,
 ): McpSettings {
-  const { enabled = false, allowedOrigins = [], management = false, events, ...others } = declared ?? {};
-  for (const name of Object.keys(others)) report(`mcp.${name}`, 'is not a known setting');
+  const { enabled = false, allowedOrigins = [], management = false, events } = declared ?? {};
+  reportUnknown(declared ?? {}, members, 'mcp', report);
   if (typeof enabled !== 'boolean') report('mcp.enabled', 'must be true or false');
   if (typeof management !== 'boolean') report('mcp.management', 'must be true or false');
   if (!Array.isArray(allowedOrigins) || allowedOrigins.length > originsMax) {
@@ -100,9 +108,7 @@ function readEventSettings(
 ): AgentEventSettings {
   const settings = { ...defaultEvents, ...declared };
   const place = 'mcp.events';
-  for (const name of Object.keys(declared)) {
-    if (!Object.hasOwn(defaultEvents, name)) report(`${place}.${name}`, 'is not a known setting');
-  }
+  reportUnknown(declared, defaultEvents, place, report);
   for (const name of ['subscriptionsPerGrant', 'subscriptionsPerAccount'] as const) {
     const value = settings[name];
     if (!Number.isInteger(value) || value < 0 || value > agentQuotaMax) {

@@ -8,6 +8,7 @@ import {
   isAccessTokenLifetime,
 } from '../clients/access_token_lifetime.ts';
 import { accessTokenAlgorithms } from '../shared/access_token.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 
 export type AccessTokenAlgorithm = (typeof accessTokenAlgorithms)[number];
 
@@ -146,10 +147,10 @@ export function readOAuthSettings(
     report('oauth.resources', resourcesRule);
   }
   if (mtls !== null && mtls !== 'direct' && !isMtlsSettings(mtls)) report('oauth.mtls', mtlsRule);
+  reportUnknown(given, defaultOAuthSettings, 'oauth', report);
   for (const [name, value] of Object.entries(switches)) {
-    const allowed = choices[name];
-    if (allowed === undefined) report(`oauth.${name}`, 'unknown setting');
-    else if (!allowed.includes(value)) {
+    const allowed = Object.hasOwn(choices, name) ? choices[name] : undefined;
+    if (allowed !== undefined && !allowed.includes(value)) {
       report(`oauth.${name}`, `must be ${allowed.map((choice) => JSON.stringify(choice)).join(' or ')}`);
     }
   }

@@ -5,6 +5,7 @@
 import { readFileSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { isLoopbackHost } from '../config/config.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 
 /** The section as declared. */
 export interface BrandDeclaration {
@@ -48,7 +49,14 @@ type Report = (place: string, reason: string) => void;
 
 const nameCharactersMax = 60;
 const logoBytesMax = 262_144;
-const known = new Set(['name', 'logo', 'color', 'support_url', 'privacy_url', 'terms_url']);
+const members: Readonly<Record<keyof BrandDeclaration, true>> = {
+  name: true,
+  logo: true,
+  color: true,
+  support_url: true,
+  privacy_url: true,
+  terms_url: true,
+};
 
 /**
  * @param folder the folder of the logo's file
@@ -56,9 +64,7 @@ const known = new Set(['name', 'logo', 'color', 'support_url', 'privacy_url', 't
  */
 export function readBrand(declared: BrandDeclaration | undefined, folder: string, report: Report): Brand {
   const given = declared ?? {};
-  for (const key of Object.keys(given)) {
-    if (!known.has(key)) report(`brand.${key}`, 'is not a known setting');
-  }
+  reportUnknown(given, members, 'brand', report);
   const { name = 'Nuncio', color = null, logo } = given;
   if (typeof name !== 'string' || !/^(?=.*\S)\P{C}+$/u.test(name) || [...name].length > nameCharactersMax) {
     report('brand.name', `must have 1 to ${nameCharactersMax} visible characters`);

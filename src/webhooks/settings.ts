@@ -2,6 +2,7 @@
 
 import { BlockList, isIP } from 'node:net';
 import { allowListErrors } from '../egress/allow_list.ts';
+import { reportUnknown } from '../shared/nearest.ts';
 import { type AppSubscriptions, appSubscriptionModes } from './subscriptions/app_subscriptions.ts';
 import {
   defaultHeaderNames,
@@ -62,6 +63,15 @@ export interface WebhookDeclaration {
   quotas?: Partial<Quotas>;
 }
 
+const members: Readonly<Record<keyof WebhookDeclaration, true>> = {
+  headers: true,
+  addresses: true,
+  appSubscriptions: true,
+  allow: true,
+  handshake: true,
+  quotas: true,
+};
+
 export const headerPresets = {
   nuncio: defaultHeaderNames,
   /** For receivers that expect GitHub's headers, with `signature: "sha256"`. */
@@ -90,14 +100,13 @@ export function readWebhookSettings(
     allow = [],
     handshake = false,
     quotas,
-    ...others
   } = declared ?? {};
+  reportUnknown(declared ?? {}, members, 'webhooks', report);
   const errors = allowListErrors(allow);
   for (const { index, reason } of errors) {
     report(index === null ? 'webhooks.allow' : `webhooks.allow[${index}]`, reason);
   }
   if (typeof handshake !== 'boolean') report('webhooks.handshake', 'must be true or false');
-  for (const name of Object.keys(others)) report(`webhooks.${name}`, 'is not a known setting');
   if (!appSubscriptionModes.includes(appSubscriptions)) {
     report('webhooks.appSubscriptions', `must be one of ${appSubscriptionModes.join(', ')}`);
   }
@@ -123,9 +132,10 @@ function readHeaders(
     );
     return defaultHeaderNames;
   }
+  reportUnknown(declared, defaultHeaderNames, 'webhooks.headers', report);
   for (const [what, name] of Object.entries(declared)) {
-    if (!Object.hasOwn(defaultHeaderNames, what)) report(`webhooks.headers.${what}`, 'is not a known header');
-    else if (typeof name !== 'string' || !token.test(name)) {
+    if (!Object.hasOwn(defaultHeaderNames, what)) continue;
+    if (typeof name !== 'string' || !token.test(name)) {
       report(`webhooks.headers.${what}`, 'must be at most 64 letters, digits and dashes');
     } else if (reservedForOperators.test(name))
       report(`webhooks.headers.${what}`, `${name} is a reserved header name`);

@@ -52,7 +52,10 @@ test('upstream reports the place and the expected value when a provider is inval
     ['google', /^accounts\.upstream: must be an array of up to 20 providers$/],
     [Array.from({ length: 21 }, (_none, index) => ({ ...good, id: `p${index}` })), /an array of up to 20/],
     [['google'], /^accounts\.upstream\[0\]: must be \{ id, name/],
-    [[{ ...good, secret: 'x' }], /^accounts\.upstream\[0\]\.secret: unknown setting$/],
+    [
+      [{ ...good, secret: 'x' }],
+      /^accounts\.upstream\[0\]\.secret: is not a known setting; there are id, name, /,
+    ],
     [[{ ...good, id: 'Company' }], /\.id: must be a lower-case word/],
     [[{ ...good, id: 'a/b' }], /\.id: /],
     [[{ ...good, name: ' ' }], /\.name: must be 1 to 60 characters/],

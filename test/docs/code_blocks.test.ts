@@ -6,7 +6,7 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
 import { type TestContext, test } from 'node:test';
 import { parse as parseYaml } from 'yaml';
@@ -20,6 +20,9 @@ import { type CodeBlock, codeBlocks, inlineCode } from '../support/values/code_b
 
 const documents = [
   'README.md',
+  'AGENTS.md',
+  'CONTRIBUTING.md',
+  'SECURITY.md',
   ...(await Array.fromAsync(glob('docs/**/*.md', { exclude: ['docs/evaluation/**'] }))),
 ].filter((file) => !file.startsWith('docs/decisions/'));
 const blocks = documents.flatMap(codeBlocks);
@@ -45,6 +48,7 @@ const unchecked: Readonly<Record<string, string>> = {
     'its package is not installed: test/whole/tracing.test.ts loads the same SDK, with the address of a collector',
   'docs/protect.md text': 'a drawing',
   'docs/publishing.md text': 'the signature of a function: test/docs/sql_blocks.test.ts compares it',
+  'docs/upgrading.md text': 'messages of the server: test/platform.test.ts expects them',
 };
 
 /** Programs of others in shell blocks, and why their lines are not run. */
@@ -53,7 +57,8 @@ const otherPrograms: Readonly<Record<string, string>> = {
   'docker kubectl helm':
     'need a container runtime or a cluster: test/whole/deployment.test.ts checks their files',
   systemctl: 'needs systemd as the first process: test/whole/deployment.test.ts verifies the unit',
-  'createdb pg_dump pg_restore psql': 'run in test/database/backup.test.ts, where PostgreSQL is installed',
+  'createdb pg_dump pg_restore psql':
+    'need tools of the same version: test/whole/production.test.ts runs such commands',
   'oauth2-proxy': 'not installed here; tried by hand, as the page says',
 };
 const others = Object.keys(otherPrograms).flatMap((names) => names.split(' '));
@@ -100,6 +105,8 @@ test('the lists of this file name blocks that exist, and tests that name the doc
       path === 'test/verify/subscribers_page.test.ts' ? 'test/support/webhooks/subscribers_page.ts' : path;
     assert.ok(readFileSync(program, 'utf8').includes(file), `${path} does not name ${file}`);
   }
+  const reasons = [...Object.values(unchecked), ...Object.values(otherPrograms)].join('\n');
+  for (const [path] of reasons.matchAll(/test\/[\w/]+\.test\.ts/g)) assert.ok(existsSync(path), path);
   const keys = remaining.map(({ file, language }) => `${file} ${language}`);
   assert.deepEqual(
     Object.keys(unchecked).filter((key) => !keys.includes(key)),

@@ -2,12 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { tmpdir } from 'node:os';
 import { after, test } from 'node:test';
 import { type RawBuilder, sql } from 'kysely';
 import pg from 'pg';
 import { openDatabase } from '../../src/database/database.ts';
 import { databaseLimits, databaseStateProbes } from '../../src/doctor/database_state.ts';
 import { type Check, examine, type Report } from '../../src/doctor/report.ts';
+import { type diskLimits, storageProbes } from '../../src/doctor/storage.ts';
 import { workProbes } from '../../src/doctor/work.ts';
 import { createApiUser, requester } from '../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
@@ -250,6 +252,32 @@ test('missing partitions, dead rows and the growth of a day are found', async ()
   const { values, summary } = find(await ask(), 'disk');
   assert.ok(Number(values.bytes_per_day) > 4_000_000, summary);
   assert.match(summary, /grows by [\d.]+ MiB a day/);
+});
+
+test('the days that the disk lasts at the rate of yesterday decide, and its free share', async () => {
+  const { db } = server;
+  await sql`
+    insert into events (day, id, kind, body)
+    select (now() at time zone 'utc')::date - 1, 'd' || n, 'push', repeat(md5(n::text), 30) from generate_series(1, 5000) n`.execute(
+    db,
+  );
+  const examined = async (warning: [share: number, days: number], error: [share: number, days: number]) => {
+    const [limit, worse] = [warning, error].map(([share, days]) => ({ share, days }));
+    const limits = { warning: limit, error: worse } as typeof diskLimits;
+    return find(await examine(storageProbes(db, tmpdir(), limits)), 'disk');
+  };
+  const { state, summary, values } = await examined([0, 0], [0, 0]);
+  assert.equal(state, 'ok', summary);
+  const days = Math.floor(Number(values.free_bytes) / Number(values.bytes_per_day));
+  assert.equal(values.days_left, days);
+  assert.ok(summary.endsWith(` free (${days} days at the rate of yesterday)`), summary);
+  const more = days * 2;
+  const soon = await examined([0, more], [0, 0]);
+  assert.equal(soon.state, 'warning');
+  assert.match(soon.advice ?? '', /^Enlarge the disk/);
+  assert.equal((await examined([0, more], [0, more])).state, 'error');
+  assert.equal((await examined([1.1, 0], [0, 0])).state, 'warning');
+  assert.equal((await examined([1.1, 0], [1.1, 0])).state, 'error');
 });
 
 test('a transaction that stays open is found with the name of its application', async (t) => {

@@ -156,6 +156,16 @@ test('the image has a numeric user, no sources of tests and no embedded PostgreS
   assert.match(stdout, /@node-rs\/argon2-/);
 });
 
+/** Bytes on the disk that the image adds to its base. */
+const addedBytesMax = 100_000_000;
+
+test('the image adds little to its base', async (t) => {
+  const { stdout } = await run('du', ['-sk', join(root, 'app')]);
+  const bytes = Number.parseInt(stdout, 10) * 1_024;
+  t.diagnostic(`${Math.round(bytes / 1e6)} MB`);
+  assert.ok(bytes > 10_000_000 && bytes < addedBytesMax, `${bytes} bytes`);
+});
+
 test('the build sees no data, secrets or history', async () => {
   const allowed = (await readFile(join(checkout, '.dockerignore'), 'utf8'))
     .split('\n')

@@ -2,6 +2,7 @@
 
 import { ConfigError, isLoopbackHost } from '../../config/config.ts';
 import { readVariable } from '../../config/environment.ts';
+import { reportUnknown } from '../../shared/nearest.ts';
 
 /** The declaration of one provider. */
 export interface UpstreamDeclaration {
@@ -37,6 +38,14 @@ export type UpstreamProvider = Required<UpstreamDeclaration>;
 
 type Report = (place: string, reason: string) => void;
 
+const members: Readonly<Record<keyof UpstreamDeclaration, true>> = {
+  id: true,
+  name: true,
+  issuer: true,
+  clientId: true,
+  clientSecretEnv: true,
+  trustEmail: true,
+};
 const providersMax = 20;
 const nameCharactersMax = 60;
 const clientIdCharactersMax = 255;
@@ -70,9 +79,8 @@ function readProvider(value: unknown, place: string, report: Report): UpstreamPr
     clientId,
     clientSecretEnv,
     trustEmail = false,
-    ...others
   } = value as Record<string, unknown>;
-  for (const other of Object.keys(others)) report(`${place}.${other}`, 'unknown setting');
+  reportUnknown(value, members, place, report);
   const check = (isMemberValid: boolean, member: string, expected: string) => {
     if (!isMemberValid) report(`${place}.${member}`, `must be ${expected}`);
     return isMemberValid;

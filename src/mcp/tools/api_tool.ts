@@ -15,6 +15,7 @@ import { EgressError } from '../../egress/error.ts';
 import { type FetchLimits, TooLargeError } from '../../egress/fetch.ts';
 import { parseJson } from '../../http/json.ts';
 import type { OAuthSettings } from '../../oauth/settings.ts';
+import { reportUnknown } from '../../shared/nearest.ts';
 import { isObject } from '../json_rpc.ts';
 import { type Tool, type ToolDescription, ToolError, type ToolServices } from './tool.ts';
 
@@ -33,6 +34,8 @@ export interface ApiTarget {
 
 /** Time for a call in milliseconds, size of its response in bytes, connections to one API. */
 export const apiLimits = { timeoutMs: 30_000, bytesMax: 1_048_576, connectionsMax: 32 } satisfies FetchLimits;
+
+const targetMembers: Readonly<Record<keyof ApiTarget, true>> = { resource: true, url: true, method: true };
 
 const urlBytesMax = 2_048;
 /** Characters of an API's own words that reach the model. */
@@ -55,8 +58,9 @@ export function apiToolErrors(
   { resources, allow }: ApiRules,
 ): Mistake[] {
   if (!isObject(api)) return [['api', 'must be an object with resource and url']];
-  const { resource, url, method, ...others } = api as ApiTarget;
-  const mistakes: Mistake[] = Object.keys(others).map((name) => [`api.${name}`, 'is not a known property']);
+  const { resource, url, method } = api as ApiTarget;
+  const mistakes: Mistake[] = [];
+  reportUnknown(api, targetMembers, 'api', (member, reason) => mistakes.push([member, reason]));
   if (!resources.some((entry) => (typeof entry === 'string' ? entry : entry.url) === resource)) {
     mistakes.push(['api.resource', 'must be one of oauth.resources']);
   }

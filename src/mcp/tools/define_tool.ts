@@ -8,6 +8,7 @@ import addFormats from 'ajv-formats';
 import type { Static, TSchema } from 'typebox';
 import type { Principal } from '../../grants/checked_principal.ts';
 import { compileBodySchema } from '../../http/body_schema.ts';
+import { reportUnknown } from '../../shared/nearest.ts';
 import { type ApiRules, type ApiTarget, apiToolErrors, callApi } from './api_tool.ts';
 import {
   type Tool,
@@ -87,6 +88,19 @@ export interface ToolDefinition extends ToolDescription {
 
 type Report = (place: string, reason: string) => void;
 
+const members: Readonly<Record<keyof HandlerDeclaration | 'api', true>> = {
+  name: true,
+  title: true,
+  description: true,
+  input: true,
+  output: true,
+  scope: true,
+  destructive: true,
+  openWorld: true,
+  handler: true,
+  api: true,
+};
+
 const definedMax = 200;
 const descriptionCharactersMax = 2_000;
 
@@ -121,6 +135,7 @@ function readDefinition(
 ): ToolDefinition[] {
   const { name, title = name, description, input, output, scope } = declaration;
   const place = `tools.${name}`;
+  reportUnknown(declaration, members, place, report);
   const [, action, object = ''] = /^(read|write):([a-z][a-z0-9_-]{0,29})$/.exec(String(scope)) ?? [];
   if (action === undefined) report(`${place}.scope`, 'must be read:<object> or write:<object>');
   if (rules.reservedObjects.has(object)) report(`${place}.scope`, `${object} is reserved for the server`);

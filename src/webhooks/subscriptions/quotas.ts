@@ -3,6 +3,8 @@
  * `nuncio.config.ts`.
  */
 
+import { reportUnknown } from '../../shared/nearest.ts';
+
 export interface Quotas {
   /**
    * Subscriptions of one account, whoever created them.
@@ -135,12 +137,10 @@ export function readQuotas(
   report: (place: string, reason: string) => void,
 ): Quotas {
   const quotas = { ...defaultQuotas };
+  reportUnknown(declared ?? {}, ranges, 'webhooks.quotas', report);
   for (const [name, value] of Object.entries(declared ?? {})) {
     const place = `webhooks.quotas.${name}`;
-    if (!Object.hasOwn(ranges, name)) {
-      report(place, 'is not a known quota');
-      continue;
-    }
+    if (!Object.hasOwn(ranges, name)) continue;
     const [min, max] = ranges[name as keyof Quotas];
     if (Number.isInteger(value) && value >= min && value <= max) quotas[name as keyof Quotas] = value;
     else report(place, `must be an integer from ${min} to ${max}`);

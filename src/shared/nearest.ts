@@ -14,6 +14,30 @@ export function nearestName(text: string, names: readonly string[]): string | un
   return best;
 }
 
+/** Why a name of a declaration is refused, with what to write instead: the nearest known name, or all of them. */
+export function unknownName(name: string, known: readonly string[]): string {
+  const near = nearestName(name, known);
+  const advice = near === undefined ? `; there are ${known.join(', ')}` : `: did you mean ${near}?`;
+  return `is not a known setting${advice}`;
+}
+
+/**
+ * Reports the members of a declaration that do not exist. Node strips types, so only this finds a misspelled or removed member.
+ * @param known an object with a member for each known name
+ * @param place prefix of the places in reports; empty for the sections
+ */
+export function reportUnknown(
+  declared: object,
+  known: object,
+  place: string,
+  report: (place: string, reason: string) => void,
+): void {
+  for (const name of Object.keys(declared)) {
+    if (Object.hasOwn(known, name)) continue;
+    report(place === '' ? name : `${place}.${name}`, unknownName(name, Object.keys(known)));
+  }
+}
+
 /** Levenshtein distance. */
 function editDistance(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, column) => column);
