@@ -22,6 +22,8 @@ const meanings: Readonly<Record<string, string>> = {
   call: 'the app could not read your data. Disconnect it, and connect it again.',
 };
 
+const unverified = 'the operator of this server has not verified the app yet. You can try again later.';
+
 /** @returns the section, or false if nothing failed lately */
 export async function failedConnections(db: Database, accountId: string): Promise<Html | false> {
   const found = await readConnections(db, { accountId }, readMax);
@@ -46,9 +48,12 @@ export async function failedConnections(db: Database, accountId: string): Promis
 <ul class="apps">${items.slice(0, shownMax)}</ul>`;
 }
 
-function item(name: string, startedAt: Date, { name: step, request }: Step): Html {
+function item(name: string, startedAt: Date, { name: step, error, request }: Step): Html {
   const day = startedAt.toISOString().slice(0, 10);
-  return html`<li><p class="small"><strong>${name}</strong> could not finish connecting on <time datetime="${startedAt.toISOString()}">${day}</time>: ${meanings[step] ?? 'something went wrong. Try again.'}</p>
+  // Users cannot end here by refusing the access: that is the step `consent`.
+  const isUnverified = step === 'authorize' && error === 'access_denied';
+  const meaning = isUnverified ? unverified : (meanings[step] ?? 'something went wrong. Try again.');
+  return html`<li><p class="small"><strong>${name}</strong> could not finish connecting on <time datetime="${startedAt.toISOString()}">${day}</time>: ${meaning}</p>
 ${request !== null && html`<p class="soft small">Request <code>${request}</code></p>`}</li>`;
 }
 
