@@ -261,7 +261,20 @@ export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): R
   return { error: code, explanation: redact(first + explain(facts), params) };
 }
 
-/** The parameters that were sent, whether or not they were parsed completely. */
+/** The parameters that were sent, whether or not they were parsed completely, with the client_id of the Authorization header. */
 export function paramsOf(ctx: KoaContextWithOIDC): Readonly<Record<string, unknown>> {
-  return { ...ctx.query, ...ctx.oidc?.body, ...ctx.oidc?.params };
+  const { client_id: id = basicClientId(ctx), ...others } = {
+    ...ctx.query,
+    ...ctx.oidc?.body,
+    ...ctx.oidc?.params,
+  };
+  return id === undefined ? others : { ...others, client_id: id };
+}
+
+/** RFC 6749 section 2.3.1: the id before the colon is form-encoded. The secret after it is not read. */
+function basicClientId(ctx: KoaContextWithOIDC): string | undefined {
+  const encoded = /^basic ([A-Za-z0-9+/]+=*)$/i.exec(ctx.get('authorization'))?.[1];
+  if (encoded === undefined) return undefined;
+  const [id = ''] = Buffer.from(encoded, 'base64').toString().split(':', 1);
+  return new URLSearchParams(`id=${id.replaceAll('&', '%26')}`).get('id') ?? undefined;
 }

@@ -188,11 +188,6 @@ const cases: readonly (readonly [reason: string, expected: RegExp, refused: () =
     () => redeems({ ...confidential, id: 'no-such-app' }, { grant_type: 'client_credentials' }),
   ],
   [
-    'a proof of a clock that is slow',
-    /Synchronize the clock/,
-    () => proofed({ claims: { iat: now() - 900 } }),
-  ],
-  [
     'an assertion for another server',
     /Expected the audience http/,
     () => asserts({ aud: 'https://elsewhere.example' }),
