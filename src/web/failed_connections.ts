@@ -11,6 +11,9 @@ const shownMax = 5;
 /** Connections that are read to find them. */
 const readMax = 50;
 
+/** As for connected apps, on the same page. */
+const dayFormat = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeZone: 'UTC' });
+
 /** What a failed step means to a user. */
 const meanings: Readonly<Record<string, string>> = {
   'client-document': 'the app’s description could not be read. Only its developer can mend this.',
@@ -49,7 +52,7 @@ export async function failedConnections(db: Database, accountId: string): Promis
 }
 
 function item(name: string, startedAt: Date, { name: step, error, request }: Step): Html {
-  const day = startedAt.toISOString().slice(0, 10);
+  const day = dayFormat.format(startedAt);
   // Users cannot end here by refusing the access: that is the step `consent`.
   const isUnverified = step === 'authorize' && error === 'access_denied';
   const meaning = isUnverified ? unverified : (meanings[step] ?? 'something went wrong. Try again.');

@@ -186,7 +186,8 @@ const faultsOfMcp: readonly (readonly [what: string, fault: Fault, expected: Reg
     {
       onResponse: (headers) => {
         const name = 'www-authenticate';
-        headers[name] = headers[name]?.replaceAll(baseUrl, 'http://internal.example');
+        const challenge = headers[name];
+        if (challenge !== undefined) headers[name] = challenge.replaceAll(baseUrl, 'http://internal.example');
       },
     },
     /WWW-Authenticate of \/mcp names the metadata http:\/\/internal\.example/,

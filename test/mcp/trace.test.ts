@@ -77,7 +77,7 @@ test('a batch, text that is no JSON and a message without its metadata are expla
   }
 });
 
-test('a page that may not use the endpoint is found by its request, with the setting that allows it', async () => {
+test('a page of a foreign origin is explained with the setting that allows it', async () => {
   const origin = 'https://inspector.example';
   for (const method of ['OPTIONS', 'POST']) {
     const response = await fetch(`${server.baseUrl}/mcp`, { method, headers: { origin } });

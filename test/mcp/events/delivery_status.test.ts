@@ -19,7 +19,7 @@ function lastError(error: AttemptError, status: number | null = null): unknown {
   return describeStatus(given).lastError;
 }
 
-test('agents 37: each failure has a code of the protocol, and none says what is at a private address', () => {
+test('agents 37: each failure has a code, which tells nothing of private addresses', () => {
   assert.equal(lastError('timeout'), 'timeout');
   assert.equal(lastError('connect_timeout'), 'timeout');
   assert.equal(lastError('tls_error'), 'tls_error');
