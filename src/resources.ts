@@ -108,12 +108,13 @@ function registerAgents(
       areResumable: false,
     }),
     events,
+    traces: authorization.traces,
   });
 }
 
 function createEvents(
   app: FastifyInstance,
-  { db, secret, config, platform, webhooks }: ResourceParts,
+  { db, secret, config, platform, webhooks, authorization }: ResourceParts,
 ): AgentEvents {
   const { quotas, appSubscriptions, allow } = platform.webhooks;
   const { catalogue, reader, watch, handshakes } = webhooks;
@@ -123,6 +124,7 @@ function createEvents(
     callbacks: { allowInsecure: config.insecureSubscribers, allow },
     cursors: new AgentCursors(secret),
     recover: () => webhooks.recover(),
+    traces: authorization.traces,
     slots: new StreamSlots(app, { limits: eventStreamLimits, noun: 'event streams' }),
   });
 }

@@ -319,6 +319,7 @@ const comparesMessages = new Set([
   'src/database/database.ts',
   'src/main.ts',
   'src/oauth/error_responses.ts',
+  'src/oauth/first_call.ts',
   'src/web/upstream/upstream_pages.ts',
 ]);
 

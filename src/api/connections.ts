@@ -8,14 +8,14 @@ import {
   cursorForm,
   readConnections,
 } from '../connections/connection_store.ts';
-import { connectionOutcomes, type Step, stepNames, stepOutcomes } from '../connections/step.ts';
+import { connectionOutcomes, stepNames, stepOutcomes } from '../connections/step.ts';
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { queryParameter } from '../http/describe.ts';
 import { type PageQuery, readPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../http/schema.ts';
-import { readFirstDeliveries } from '../webhooks/log/first_delivery.ts';
+import { addFirstDeliveries } from '../webhooks/log/first_delivery.ts';
 
 const ConnectionStep = named(
   'ConnectionStep',
@@ -77,10 +77,7 @@ export async function readConnectionPage(
   filter: ConnectionFilter,
   { limit, after }: PageQuery,
 ): Promise<Connection[]> {
-  const found = await readConnections(db, filter, limit + 1, after);
-  const grants = found.flatMap(({ grantId }) => grantId ?? []);
-  const deliveries = await readFirstDeliveries(db, grants);
-  return found.map((connection) => withDelivery(connection, deliveries.get(connection.grantId ?? '')));
+  return addFirstDeliveries(db, await readConnections(db, filter, limit + 1, after));
 }
 
 export const cursorOf = connectionCursor;
@@ -95,10 +92,6 @@ export function representConnection(connection: Connection): Record<string, unkn
     outcome,
     steps,
   };
-}
-
-function withDelivery(connection: Connection, delivery: Step | undefined): Connection {
-  return delivery === undefined ? connection : { ...connection, steps: [...connection.steps, delivery] };
 }
 
 function wrong(detail: string): Problem {

@@ -2,6 +2,7 @@
 
 import { type Connection, readConnections } from '../connections/connection_store.ts';
 import { connectionOutcomes } from '../connections/step.ts';
+import { addFirstDeliveries } from '../webhooks/log/first_delivery.ts';
 import { type Command, textOption, UsageError } from './command.ts';
 import { withDatabase } from './storage.ts';
 
@@ -32,7 +33,9 @@ export const connections: Command = {
       requestId: textOption(values, 'request'),
       outcome,
     };
-    const found = await withDatabase(config, (db) => readConnections(db, filter, limit));
+    const found = await withDatabase(config, async (db) =>
+      addFirstDeliveries(db, await readConnections(db, filter, limit)),
+    );
     if (found.length === 0 && values.json !== true) printError('No matching connections.');
     for (const connection of found.toReversed()) {
       if (values.json === true) print(JSON.stringify(toJson(connection)));
@@ -48,8 +51,10 @@ function toJson({ id, startedAt, outcome, clientId, accountId, grantId, steps }:
 function toLines({ startedAt, clientId, outcome, steps }: Connection): string[] {
   return [
     `${startedAt.toISOString()}  ${outcome}  ${clientId ?? 'unknown app'}`,
-    ...steps.map(({ name, outcome: stepOutcome, error, explanation, request }) => {
-      const words = [name.padEnd(15), stepOutcome.padEnd(7), error, explanation, request && `(${request})`];
+    ...steps.map(({ name, at, outcome: stepOutcome, error, explanation, request }) => {
+      // A connection may take days, from a registration to the first delivery.
+      const columns = [at, name.padEnd(15), stepOutcome.padEnd(7)];
+      const words = [...columns, error, explanation, request && `(${request})`];
       return `  ${words.filter(Boolean).join('  ')}`;
     }),
   ];

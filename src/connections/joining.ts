@@ -104,8 +104,9 @@ function append(draft: Draft, step: PendingStep): void {
 }
 
 function outcomeAfter(before: ConnectionOutcome, { name, outcome }: PendingStep): ConnectionOutcome {
-  // A refused call does not undo a connection: the app has its token.
-  if (name === 'call') return outcome === 'ok' ? 'connected' : before === 'open' ? 'refused' : before;
+  // A refused call or delivery does not undo a connection: the app has its token.
+  if (name === 'call' || name === 'delivery')
+    return outcome === 'ok' ? 'connected' : before === 'open' ? 'refused' : before;
   if (outcome === 'refused') return 'refused';
   return name === 'token' || before === 'connected' ? 'connected' : 'open';
 }

@@ -65,8 +65,11 @@ export function withoutQuery(text: string): string {
   const url = URL.parse(text);
   if (url === null) return printable(text.split(/[?#]/, 1)[0] ?? '', unknownIdLengthMax);
   const query = url.search === '' && url.hash === '' ? '' : '?…';
-  const authority = url.host === '' ? '' : `//${url.host}`;
-  return printable(`${url.protocol}${authority}${url.pathname}${query}`, unknownIdLengthMax);
+  // As it was written: a slash, a port or a capital letter is often why it differs from what is registered.
+  if (url.username === '' && url.password === '') {
+    return printable(`${text.split(/[?#]/, 1)[0]}${query}`, unknownIdLengthMax);
+  }
+  return printable(`${url.protocol}//${url.host}${url.pathname}${query}`, unknownIdLengthMax);
 }
 
 /** The id of an app that is not registered, or null if it may be a secret. Secrets are sent as ids by mistake. */

@@ -2,7 +2,7 @@
 
 import { hash } from 'node:crypto';
 
-/** In the order in which an app takes them. `delivery` is read from the delivery log. */
+/** In the order in which an app takes them. `delivery` is read from the delivery log, or a challenge that a callback did not echo. */
 export const stepNames = [
   'discovery',
   'registration',

@@ -6,6 +6,7 @@
  */
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { ConnectionTraces } from '../connections/traces.ts';
 import { showRateLimit } from '../grants/limited_guard.ts';
 import type { Principal } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
@@ -17,6 +18,7 @@ import { completeResult, type McpOptions, runMethod } from './methods.ts';
 import { originCheck, sendPreflight } from './origin.ts';
 import { readEra } from './protocol.ts';
 import { responseText } from './tools/tool_call.ts';
+import { reportRefusedMessage, reportRefusedOrigin } from './trace.ts';
 
 export interface EndpointOptions extends McpOptions {
   baseUrl: string;
@@ -24,10 +26,14 @@ export interface EndpointOptions extends McpOptions {
   allowedOrigins: readonly string[];
   /** Of open streams. */
   slots: StreamSlots;
+  traces: ConnectionTraces;
 }
 
 export function registerMcp(app: FastifyInstance, options: EndpointOptions): void {
-  const checkOrigin = originCheck(options.baseUrl, options.allowedOrigins);
+  const { baseUrl, allowedOrigins, traces } = options;
+  const checkOrigin = originCheck(baseUrl, allowedOrigins, (request, explanation) =>
+    reportRefusedOrigin(traces, request, explanation),
+  );
   void app.register(async (scope) => {
     showRateLimit(scope);
     scope.removeAllContentTypeParsers();
@@ -84,8 +90,17 @@ async function serve(
     return send(reply, 200, responseText({ jsonrpc: '2.0', id, result }));
   } catch (error) {
     if (!(error instanceof RpcError)) throw error;
+    if (error.status === 400) explain(options, request, error);
     return send(reply, error.status, JSON.stringify(errorResponse(error, id ?? error.id)));
   }
+}
+
+/** Clients rarely show why a message was refused. The guard has answered before, so it costs nothing here. */
+function explain({ guard, traces }: EndpointOptions, request: FastifyRequest, error: RpcError): void {
+  guard(request).then(
+    (principal) => reportRefusedMessage(traces, request, principal, error),
+    () => {},
+  );
 }
 
 /** Most methods need no signal, so it is made when one does. It aborts when the client disconnects before it has the response. */

@@ -14,21 +14,39 @@ const acceptedHeaders =
 const exposedHeaders =
   'DPoP-Nonce, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Request-Id, Retry-After, WWW-Authenticate';
 
-/** @returns a function that throws Problem 403 for a request of a foreign page, and adds the CORS headers for others */
-export function originCheck(baseUrl: string, allowedOrigins: readonly string[]) {
+/**
+ * @param onRefused called with what was sent, what was expected, and what to do
+ * @returns a function that throws Problem 403 for a request of a foreign page, and adds the CORS headers for others
+ */
+export function originCheck(
+  baseUrl: string,
+  allowedOrigins: readonly string[],
+  onRefused: (request: FastifyRequest, explanation: string) => void,
+) {
   const { origin: own, hostname } = new URL(baseUrl);
   const allowed = new Set([own, ...allowedOrigins]);
   const isLocal = isLoopbackHost(hostname);
   /** The last one that was accepted: a client sends the same one again. */
   let localHost: string | undefined;
-  return ({ headers }: FastifyRequest, reply: FastifyReply): void => {
+  return (request: FastifyRequest, reply: FastifyReply): void => {
     reply.header('vary', 'Origin, Authorization');
-    const { origin, host = '' } = headers;
-    if (origin !== undefined && !allowed.has(origin)) throw refused('Pages of this origin');
+    const { origin, host = '' } = request.headers;
+    if (origin !== undefined && !allowed.has(origin)) {
+      onRefused(
+        request,
+        `A page of ${origin} called the endpoint for agents. Expected a page of ${own}, or of mcp.allowedOrigins in nuncio.config.ts. If this page may use the endpoint, add its origin there.`,
+      );
+      throw refused('Pages of this origin');
+    }
     // Behind a proxy the host can be any name, so it is checked on loopback only.
     if (isLocal && host !== localHost) {
-      if (!isLoopbackHost(URL.parse(`http://${host}`)?.hostname ?? ''))
+      if (!isLoopbackHost(URL.parse(`http://${host}`)?.hostname ?? '')) {
+        onRefused(
+          request,
+          `The request was for the host ${host}. Expected ${hostname}, because the base URL is on loopback. Use ${own}, or set NUNCIO_BASE_URL to the URL that clients know.`,
+        );
         throw refused('Requests for this host');
+      }
       localHost = host;
     }
     if (origin === undefined) return;

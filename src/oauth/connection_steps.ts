@@ -6,7 +6,7 @@ import { isOwnClient } from '../clients/own_clients.ts';
 import { unknownClientId } from '../connections/redaction.ts';
 import { type Observation, type StepName, stepKey } from '../connections/step.ts';
 import type { ConnectionTraces } from '../connections/traces.ts';
-import { explainRefusal, type ProviderError, paramsOf } from './explanation.ts';
+import { explainRefusal, isOperatorsDecision, type ProviderError, paramsOf } from './explanation.ts';
 
 /** The steps of events that report a rejected request. */
 const refusedSteps: Readonly<Record<string, StepName>> = {
@@ -113,6 +113,10 @@ function hourOf(ms: number): number {
 
 function refusedStep(ctx: KoaContextWithOIDC, name: StepName, code: string, error: ProviderError): StepName {
   if (name !== 'authorize') return name;
+  // The browser came back to a sign-in that it cannot continue.
+  if (error.name === 'SessionNotFound') return 'sign-in';
+  // The operator has not verified the app, whatever its user allows.
+  if (code === 'access_denied' && isOperatorsDecision(error)) return name;
   if (consentErrors.has(code) && ctx.oidc?.entities.Interaction !== undefined) {
     return ctx.oidc.session?.accountId === undefined ? 'sign-in' : 'consent';
   }

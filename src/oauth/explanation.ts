@@ -20,6 +20,8 @@ export interface Refusal {
 
 /** What explanations name. */
 interface Facts {
+  /** Everything that oidc-provider says about the error. */
+  reason: string;
   params: Readonly<Record<string, unknown>>;
   /** Redirect URIs of the app; empty if it is not registered. */
   redirectUris: readonly string[];
@@ -33,21 +35,81 @@ type Row = readonly [reason: RegExp, explain: Explain];
 
 const redirectUrisShownMax = 3;
 
+/** What to do about a sign-in that its browser cannot continue. */
+export const lostSessionRemedy =
+  'The browser has no cookie of this sign-in: the page was already answered, was open for too long, or belongs to another browser, such as one inside an app. Start again in one browser that accepts cookies.';
+
 const explainRedirectUri: Explain = ({ params, redirectUris }) => {
   const sent = typeof params.redirect_uri === 'string' ? withoutQuery(params.redirect_uri) : 'none';
   const known = redirectUris.slice(0, redirectUrisShownMax).map(withoutQuery).join(', ');
   return `The app sent redirect_uri ${sent}. Expected exactly one that is registered${known === '' ? '' : ` (${known})`}. Correct the app, or register this redirect URI.`;
 };
 
+const explainClient: Explain = ({ params }) => {
+  const sent = unknownClientId(params.client_id);
+  if (sent?.startsWith('https://') === true) {
+    return `The app sent client_id ${sent}. Expected a metadata document there that this server accepts. Correct the document, and open it from another network.`;
+  }
+  return `The app sent client_id ${sent ?? 'in a form that is not shown'}. Expected the client_id of an app that is registered here, with its credentials. Register the app, or correct its client_id.`;
+};
+
+const explainAuthentication: Explain = (facts) => {
+  const { reason, params, authMethod } = facts;
+  if (/client not found/.test(reason)) return explainClient(facts);
+  if (params.client_assertion !== undefined) {
+    return 'Expected a new client assertion for each request: with its own jti, iss and sub the client_id, and signed with a key that is registered for the app. Check the kid, the algorithm and the key.';
+  }
+  return `Expected ${authMethod === undefined ? 'the registered client authentication' : `client authentication by ${authMethod}`}. If the app sends it, check that no proxy removes the Authorization header.`;
+};
+
 /** The first that matches counts. */
 const rows: readonly Row[] = [
+  [/suspended by the operator/, () => 'Ask the operator of this server. Nothing is wrong with the request.'],
+  [
+    /too many new apps/,
+    () =>
+      'The server accepts a limited number of new apps from one network. Try again later, or ask the operator to register the app.',
+  ],
+  [
+    /content-type bodies are supported|failed to parse the request body/,
+    () =>
+      'Send the body in this form, with the header Content-Type. Requests to /oauth/token are forms (application/x-www-form-urlencoded), not JSON; a registration is JSON.',
+  ],
+  [
+    /must not be provided twice/,
+    () => 'Send each parameter once. Two libraries or a proxy may add the same one.',
+  ],
+  [
+    /request_uri is invalid|invalid request_uri|request_uri has already/,
+    () =>
+      'Expected the request_uri of a pushed authorization request of this app that has not expired and was not used before. Push a new request for each authorization (RFC 9126); reloading the page uses it again.',
+  ],
+  [
+    /Pushed Authorization Request must be used/,
+    () =>
+      'Send the parameters to pushed_authorization_request_endpoint first, and only client_id and request_uri to the authorization endpoint (RFC 9126).',
+  ],
+  [
+    /device code|the code has already been used|too many wrong codes/,
+    () =>
+      'Expected a device code that has not expired and was not used before. Start again on the device, and enter the code that it shows then.',
+  ],
+  [
+    /(?:^|: )sign-in |username and password/,
+    () =>
+      'Expected the email address and password of a user of this server. Let the user sign in on the login page instead (response_type=code).',
+  ],
+  [
+    /session (?:id cookie )?not found|session principal changed|(?:interaction|authorization) session|authorization request has expired|login session has ended/,
+    () => lostSessionRemedy,
+  ],
   [
     /authorization code redirect_uri mismatch/,
     () => 'Expected the redirect_uri of the authorization request. Send the same one in both requests.',
   ],
   [/redirect_uri.*(?:match|registered|allowed)|redirect_uris? must/, explainRedirectUri],
   [
-    /policy requires PKCE|code_challenge must be|code_challenge_method|not supported value of code_challenge/,
+    /policy requires PKCE|code_challenge (?:must be|contains)|code_challenge_method|not supported value of code_challenge/,
     () =>
       'Expected code_challenge and code_challenge_method=S256 (RFC 7636). Let the OAuth library of the app use PKCE.',
   ],
@@ -62,13 +124,18 @@ const rows: readonly Row[] = [
       'Expected an authorization code of this app that is younger than 60 seconds and was not used before. Exchange each code once and at once, and do not repeat the request.',
   ],
   [
+    /refresh token missing requested/,
+    () =>
+      'Expected only scopes that the user has allowed. Ask for more in a new authorization request, and let the user consent to them.',
+  ],
+  [
     /refresh token/,
     () =>
       'Expected the latest refresh token of a grant that was not withdrawn. Store the new refresh token of each response, and let the user connect again.',
   ],
   [
     /client mismatch|client_id mismatch/,
-    () => 'The code or token was issued to another app. Use it with the client_id that asked for it.',
+    () => 'The code, token or credentials were issued to another app. Use them with its client_id.',
   ],
   [
     /client_id metadata document|metadata document|JSON metadata/,
@@ -81,7 +148,7 @@ const rows: readonly Row[] = [
       'Expected the current client secret. Check that the app has the secret of this server and of this client_id, without added spaces or quotes.',
   ],
   [
-    /iat is not recent|clock|expired|not yet valid|"(?:iat|exp|nbf)"|timestamp/i,
+    /iat is not recent|clock|jwt (?:expired|not active yet|issued in the future)|in the future|not yet valid|"(?:iat|exp|nbf)"|timestamp/i,
     () =>
       'A time in the request differs too much from the time of this server. Synchronize the clock of the app’s machine (NTP).',
   ],
@@ -100,14 +167,15 @@ const rows: readonly Row[] = [
     () => 'Expected the client certificate of the app. Check that the proxy asks for it and forwards it.',
   ],
   [
-    /audience|\(aud\)/,
+    /audience|\baud\b/,
     ({ baseUrl }) => `Expected the audience ${baseUrl}. Use the issuer of the metadata document.`,
   ],
   [
-    /authentication mechanism|client authentication|authorization header/i,
-    ({ authMethod }) =>
-      `Expected ${authMethod === undefined ? 'the registered client authentication' : `client authentication by ${authMethod}`}. If the app sends it, check that no proxy removes the Authorization header.`,
+    /only be provided using one mechanism/,
+    () =>
+      'Send the credentials of the app in one place: the Authorization header, the body or an assertion. Check that no proxy or library adds another.',
   ],
+  [/authentication mechanism|client authentication|authorization header/i, explainAuthentication],
   [
     /resource/,
     ({ params, baseUrl }) => {
@@ -115,6 +183,8 @@ const rows: readonly Row[] = [
       return `The app sent resource ${sent}. Expected one resource of this server, such as ${baseUrl}, the same in the authorization and the token request (RFC 8707). Take it from the protected resource metadata.`;
     },
   ],
+  [/client not found/, explainClient],
+  [/response_type/, () => 'Expected response_type=code.'],
   [
     /scope/,
     () =>
@@ -126,9 +196,23 @@ const rows: readonly Row[] = [
   ],
 ];
 
+const unverifiedReason = /has not verified this app/;
+
+/** Whether the operator has refused the access, and not the user. */
+export function isOperatorsDecision({ error_description: reason }: ProviderError): boolean {
+  return unverifiedReason.test(reason ?? '');
+}
+
 /** Codes that say more than their reasons. */
 const decisions: Readonly<Record<string, Explain>> = {
-  access_denied: () => 'The user did not allow the access. Nothing is wrong with the app; it can ask again.',
+  access_denied: ({ reason }) => {
+    if (unverifiedReason.test(reason)) {
+      return 'Until then, only members of the app can connect it. Ask the operator to verify the app. Nothing is wrong with the request.';
+    }
+    return /user denied|aborted|^$/i.test(reason)
+      ? 'The user did not allow the access. Nothing is wrong with the app; it can ask again.'
+      : 'The sign-in or the access was refused. Nothing is wrong with the request; the app can ask again.';
+  },
   login_required: () =>
     'The app sent prompt=none, but the user is not signed in. Repeat the request without prompt=none.',
   consent_required: () =>
@@ -138,16 +222,18 @@ const decisions: Readonly<Record<string, Explain>> = {
 };
 
 const byCode: Readonly<Record<string, Explain>> = {
-  invalid_client: ({ params }) => {
-    const sent = unknownClientId(params.client_id);
-    return `The app sent client_id ${sent ?? 'in a form that is not shown'}. Expected the client_id of an app that is registered here, with its credentials. Register the app, or correct its client_id.`;
-  },
+  invalid_client: explainClient,
+  invalid_client_metadata: () =>
+    'Correct the metadata of the app (RFC 7591), and register it again. /docs describes each member.',
+  invalid_token: () =>
+    'Expected a token that this server issued for this request. To register an app, ask the operator for a new initial access token.',
+  invalid_request_object: () =>
+    'Expected a request object (RFC 9101) for this server, signed with a key that is registered for the app, with the parameters of the request.',
   invalid_grant: () =>
     'Expected a code or refresh token of this app that is not used up, expired or withdrawn. Let the user connect again.',
   invalid_redirect_uri: explainRedirectUri,
   unsupported_grant_type: () =>
     'Expected one of grant_types_supported of the metadata document. Use another grant type.',
-  unsupported_response_type: () => 'Expected response_type=code.',
 };
 
 const fallback: Explain = () => 'Compare the request with the documentation at /docs.';
@@ -157,15 +243,16 @@ export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): R
   const code = error.error ?? error.name;
   const params = paramsOf(ctx);
   const client = ctx.oidc?.client;
+  const reasons = [error.error_description, error.error_detail, (error.cause as Error | undefined)?.message];
+  const known = [...new Set(reasons.filter((reason) => typeof reason === 'string' && reason !== ''))];
+  const reason = known.join(': ');
   const facts = {
+    reason,
     params,
     redirectUris: client?.redirectUris ?? [],
     authMethod: client?.tokenEndpointAuthMethod,
     baseUrl: ctx.oidc?.issuer ?? ctx.origin,
   };
-  const reasons = [error.error_description, error.error_detail, (error.cause as Error | undefined)?.message];
-  const known = [...new Set(reasons.filter((reason) => typeof reason === 'string' && reason !== ''))];
-  const reason = known.join(': ');
   const explain =
     decisions[code] ?? rows.find(([pattern]) => pattern.test(reason))?.[1] ?? byCode[code] ?? fallback;
   // A leading parameter name keeps its spelling.
@@ -174,7 +261,20 @@ export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): R
   return { error: code, explanation: redact(first + explain(facts), params) };
 }
 
-/** The parameters that were sent, whether or not they were parsed completely. */
+/** The parameters that were sent, whether or not they were parsed completely, with the client_id of the Authorization header. */
 export function paramsOf(ctx: KoaContextWithOIDC): Readonly<Record<string, unknown>> {
-  return { ...ctx.query, ...ctx.oidc?.body, ...ctx.oidc?.params };
+  const { client_id: id = basicClientId(ctx), ...others } = {
+    ...ctx.query,
+    ...ctx.oidc?.body,
+    ...ctx.oidc?.params,
+  };
+  return id === undefined ? others : { ...others, client_id: id };
+}
+
+/** RFC 6749 section 2.3.1: the id before the colon is form-encoded. The secret after it is not read. */
+function basicClientId(ctx: KoaContextWithOIDC): string | undefined {
+  const encoded = /^basic ([A-Za-z0-9+/]+=*)$/i.exec(ctx.get('authorization'))?.[1];
+  if (encoded === undefined) return undefined;
+  const [id = ''] = Buffer.from(encoded, 'base64').toString().split(':', 1);
+  return new URLSearchParams(`id=${id.replaceAll('&', '%26')}`).get('id') ?? undefined;
 }

@@ -20,6 +20,16 @@ const remedies: Readonly<Record<string, string>> = {
     'Create a new proof for each request, with its method and URL (RFC 9449), and check that no proxy removes the DPoP header.',
 };
 
+/** Where the message says more than the code: a new token would not help. */
+const boundRemedies: readonly (readonly [message: RegExp, remedy: string])[] = [
+  [
+    /another client certificate/,
+    'Call with the certificate that the token was asked with. Check that the proxy asks for it and forwards it.',
+  ],
+  [/use the DPoP scheme/, 'Send it as "Authorization: DPoP …", with a proof (RFC 9449).'],
+  [/not bound to a key/, 'Send it as "Authorization: Bearer …".'],
+];
+
 /** Reports an accepted call. Costs a lookup in memory once a call of the grant was reported. */
 export function reportCall(
   traces: ConnectionTraces,
@@ -78,5 +88,6 @@ function explain(error: Problem, claims: AccessTokenClaims | undefined, audience
   if (claims !== undefined && !claims.audience.includes(audience)) {
     return `The token is for ${claims.audience.join(', ')}. Expected one for ${audience}. Send resource=${audience} in the authorization and the token request (RFC 8707).`;
   }
-  return `${error.message} ${remedies[error.code ?? ''] ?? ''}`;
+  const bound = boundRemedies.find(([message]) => message.test(error.message));
+  return `${error.message} ${bound?.[1] ?? remedies[error.code ?? ''] ?? ''}`;
 }

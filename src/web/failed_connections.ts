@@ -11,6 +11,9 @@ const shownMax = 5;
 /** Connections that are read to find them. */
 const readMax = 50;
 
+/** As for connected apps, on the same page. */
+const dayFormat = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeZone: 'UTC' });
+
 /** What a failed step means to a user. */
 const meanings: Readonly<Record<string, string>> = {
   'client-document': 'the app’s description could not be read. Only its developer can mend this.',
@@ -21,6 +24,8 @@ const meanings: Readonly<Record<string, string>> = {
     'you did your part, but the app could not complete the connection. Open the app and connect it again; if this happens again, contact its developer.',
   call: 'the app could not read your data. Disconnect it, and connect it again.',
 };
+
+const unverified = 'the operator of this server has not verified the app yet. You can try again later.';
 
 /** @returns the section, or false if nothing failed lately */
 export async function failedConnections(db: Database, accountId: string): Promise<Html | false> {
@@ -46,9 +51,12 @@ export async function failedConnections(db: Database, accountId: string): Promis
 <ul class="apps">${items.slice(0, shownMax)}</ul>`;
 }
 
-function item(name: string, startedAt: Date, { name: step, request }: Step): Html {
-  const day = startedAt.toISOString().slice(0, 10);
-  return html`<li><p class="small"><strong>${name}</strong> could not finish connecting on <time datetime="${startedAt.toISOString()}">${day}</time>: ${meanings[step] ?? 'something went wrong. Try again.'}</p>
+function item(name: string, startedAt: Date, { name: step, error, request }: Step): Html {
+  const day = dayFormat.format(startedAt);
+  // Users cannot end here by refusing the access: that is the step `consent`.
+  const isUnverified = step === 'authorize' && error === 'access_denied';
+  const meaning = isUnverified ? unverified : (meanings[step] ?? 'something went wrong. Try again.');
+  return html`<li><p class="small"><strong>${name}</strong> could not finish connecting on <time datetime="${startedAt.toISOString()}">${day}</time>: ${meaning}</p>
 ${request !== null && html`<p class="soft small">Request <code>${request}</code></p>`}</li>`;
 }
 

@@ -18,6 +18,7 @@ import type { Database } from '../database/database.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { type Html, html } from '../http/html.ts';
 import { passwordAcr } from '../oauth/authentication_context.ts';
+import { lostSessionRemedy } from '../oauth/explanation.ts';
 import type { SubmittedConsent } from '../oauth/grant_policy.ts';
 import type { SubmitInteraction } from '../oauth/interaction_binding.ts';
 import { withoutAdminScope } from '../oauth/scope_policy.ts';
@@ -162,6 +163,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       if ((error as Error).name !== 'SessionNotFound') throw error;
     }
     // Only the browser that began the interaction has its cookie.
+    options.traces.add(lostSignIn(request, await provider().Interaction.find(uid)));
     reply
       .code(400)
       .headers({ ...pageHeaders })
@@ -275,6 +277,28 @@ function refusedSignIn(request: FastifyRequest, { cid, params }: Interaction, ou
     address: request.ip,
     keys: [stepKey('interaction', cid)],
     belongsTo: 'existing',
+  };
+}
+
+/** The step for a page that its browser cannot continue. The sign-in may still be open in the browser that began it. */
+function lostSignIn(request: FastifyRequest, found: Interaction | undefined): Observation {
+  const app = {
+    clientId: found === undefined ? null : String(found.params.client_id),
+    isKnown: found !== undefined,
+  };
+  return {
+    name: 'sign-in',
+    outcome: 'refused',
+    error: 'sign-in-expired',
+    explanation: lostSessionRemedy,
+    requestId: request.id,
+    ...app,
+    isAuthenticated: false,
+    address: request.ip,
+    keys: [
+      stepKey('request', request.id),
+      ...(found === undefined ? [] : [stepKey('interaction', found.cid)]),
+    ],
   };
 }
 

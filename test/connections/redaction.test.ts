@@ -43,3 +43,12 @@ test('withoutQuery keeps addresses of native apps readable', () => {
   assert.equal(withoutQuery('http://localhost:3000/cb#x'), 'http://localhost:3000/cb?…');
   assert.equal(withoutQuery('no url?x=1'), 'no url');
 });
+
+test('withoutQuery keeps what makes a redirect URI differ from the registered one, and no password', () => {
+  for (const text of ['https://App.example', 'https://app.example:443/cb', 'https://app.example/a/../cb/']) {
+    assert.equal(withoutQuery(text), text);
+  }
+  for (const text of ['https://u:p@a.example/cb', 'https:/u:p@a.example/cb', 'https:\\\\u:p@a.example\\cb']) {
+    assert.equal(withoutQuery(text), 'https://a.example/cb', text);
+  }
+});

@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
-import { readConnections } from '../../src/connections/connection_store.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { TestBrowser } from '../support/browser/browser.ts';
 import { createProof, createProofKey, type ProofChanges } from '../support/clients/dpop_proof.ts';
@@ -17,8 +16,8 @@ import {
   postForm,
   type TestClient,
 } from '../support/clients/oauth.ts';
+import { createTraceReader } from '../support/clients/trace_reader.ts';
 import { startTestServer } from '../support/servers/server.ts';
-import { until } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_TRUST_PROXY: '127.0.0.1,::1' });
 const account = await createTestAccount(server);
@@ -26,6 +25,7 @@ const scopes = ['read:posts'];
 const confidential = await createTestClient(server);
 const open = await createTestClient(server, { authMethod: 'none' });
 const other = await createTestClient(server, { authMethod: 'none' });
+const connectionOf = await createTraceReader(server);
 
 let addresses = 0;
 /** Refusals of one address are limited. */
@@ -34,16 +34,9 @@ function fromAnotherAddress(): Record<string, string> {
   return { 'x-forwarded-for': `192.0.2.${addresses}` };
 }
 
-/** Waits for the explanation of the request. */
-async function explanationOf(requestId: string | null): Promise<string> {
-  assert.ok(requestId !== null);
-  const find = async () => {
-    const [found] = await readConnections(server.db, { requestId }, 1);
-    return found?.steps.find(({ request, outcome }) => request === requestId && outcome === 'refused');
-  };
-  const step = await until(find, (found) => found !== undefined);
-  return step?.explanation ?? '';
-}
+/** What the operator and the app's developers read about the request. */
+const explanationOf = async (requestId: string | null) =>
+  (await connectionOf(requestId)).refused.explanation ?? '';
 
 async function asksFor(
   client: TestClient,
@@ -96,21 +89,23 @@ const keyed = await createTestClient(server, {
   metadata: { jwks: { keys: [await exportJWK(publicKey)] } },
 });
 
-async function asserts(claims: Record<string, unknown>): Promise<string> {
+async function assertionForm(claims: Record<string, unknown>, key = privateKey) {
   const now = Math.floor(Date.now() / 1_000);
   const assertion = await new SignJWT({
     ...{ iss: keyed.id, sub: keyed.id, aud: server.baseUrl, jti: newId(), iat: now, exp: now + 60 },
     ...claims,
   })
     .setProtectedHeader({ alg: 'ES256' })
-    .sign(privateKey);
-  return redeems(keyed, {
+    .sign(key);
+  return {
     grant_type: 'client_credentials',
     client_id: keyed.id,
     client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
     client_assertion: assertion,
-  });
+  };
 }
+
+const asserts = async (claims: Record<string, unknown>) => redeems(keyed, await assertionForm(claims));
 
 const now = () => Math.floor(Date.now() / 1_000);
 const cases: readonly (readonly [reason: string, expected: RegExp, refused: () => Promise<string>])[] = [
@@ -160,6 +155,39 @@ const cases: readonly (readonly [reason: string, expected: RegExp, refused: () =
     () => asserts({ iat: now() - 900, exp: now() - 600 }),
   ],
   [
+    'an assertion of a clock that is ahead',
+    /Synchronize the clock/,
+    () => asserts({ iat: now() + 900, exp: now() + 1_200 }),
+  ],
+  [
+    'an assertion that is sent twice',
+    /with its own jti/,
+    async () => {
+      const form = await assertionForm({});
+      assert.equal((await postForm(server, '/oauth/token', keyed, form)).status, 200);
+      return redeems(keyed, form);
+    },
+  ],
+  [
+    'an assertion that another key has signed',
+    /signed with a key that is registered for the app/,
+    async () => redeems(keyed, await assertionForm({}, (await generateKeyPair('ES256')).privateKey)),
+  ],
+  [
+    'credentials in two places',
+    /credentials of the app in one place/,
+    () =>
+      redeems(confidential, {
+        ...{ grant_type: 'client_credentials', client_id: confidential.id },
+        client_secret: confidential.secret ?? '',
+      }),
+  ],
+  [
+    'an app that nobody registered, at the token endpoint',
+    /sent client_id no-such-app\. Expected the client_id of an app that is registered here/,
+    () => redeems({ ...confidential, id: 'no-such-app' }, { grant_type: 'client_credentials' }),
+  ],
+  [
     'an assertion for another server',
     /Expected the audience http/,
     () => asserts({ aud: 'https://elsewhere.example' }),
@@ -178,6 +206,35 @@ const cases: readonly (readonly [reason: string, expected: RegExp, refused: () =
     'another server’s resource',
     /sent resource https:\/\/elsewhere\.example\/api\. Expected one resource of this server/,
     () => asksFor(open, { resource: 'https://elsewhere.example/api' }),
+  ],
+  [
+    'another server’s resource, at the token endpoint',
+    /sent resource https:\/\/elsewhere\.example\/api\. Expected one resource of this server/,
+    async () => redeems(open, { ...(await codeForm()), resource: 'https://elsewhere.example/api' }),
+  ],
+  [
+    'a refresh with a scope that the user has not allowed',
+    /Expected only scopes that the user has allowed/,
+    async () => {
+      const { body } = await postForm(server, '/oauth/token', open, await codeForm());
+      const refresh = { grant_type: 'refresh_token', refresh_token: String(body.refresh_token) };
+      return redeems(open, { ...refresh, scope: 'read:posts write:posts' });
+    },
+  ],
+  [
+    'a code challenge that is too short',
+    /Expected code_challenge and code_challenge_method=S256/,
+    () => asksFor(open, { code_challenge: 'short' }),
+  ],
+  [
+    'a verifier that is too short',
+    /Keep the verifier from the authorization request/,
+    async () => redeems(open, { ...(await codeForm()), code_verifier: 'short' }),
+  ],
+  [
+    'a pushed request that is used or unknown',
+    /Push a new request for each authorization/,
+    () => asksFor(open, { request_uri: 'urn:ietf:params:oauth:request_uri:made-up' }),
   ],
   [
     'a scope that the app may not have',

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { createServer, type IncomingHttpHeaders, request, type ServerResponse } from 'node:http';
 import { after, type TestContext, test } from 'node:test';
 import { doctorConnect } from '../../src/commands/doctor_connect.ts';
+import { connectProbes } from '../../src/doctor/connect.ts';
 import { freePort, startTestServer } from '../support/servers/server.ts';
 
 const proxyPort = await freePort();
@@ -140,6 +141,89 @@ test('doctor connect finds a login page before the paths, and metadata that is r
       name,
     );
   }
+});
+
+test('doctor connect says that the server does not know that it is behind https', async () => {
+  const outside = 'https://id.example';
+  // The proxy that ends TLS, without a certificate for this test.
+  const throughProxy = (url: string, options: RequestInit) =>
+    fetch(url.replace(outside, server.running.address), options);
+  const [metadata] = connectProbes(outside, throughProxy);
+  const checks = [await metadata?.run()].flat();
+  const issuer = checks.find((each) => each?.name === 'connect.issuer');
+  assert.match(
+    issuer?.summary ?? '',
+    /: the server does not know that it is behind https; clients refuse it/,
+  );
+  assert.match(issuer?.advice ?? '', /NUNCIO_BASE_URL=https:\/\/id\.example on every node/);
+  const endpoints = checks.find((each) => each?.name === 'connect.endpoints');
+  assert.match(
+    endpoints?.summary ?? '',
+    /token_endpoint is http:.* expected URLs below https:\/\/id\.example/,
+  );
+});
+
+const mcpMetadata = '/.well-known/oauth-protected-resource/mcp';
+const faultsOfMcp: readonly (readonly [what: string, fault: Fault, expected: RegExp])[] = [
+  [
+    'the metadata names another resource than agents ask for',
+    {
+      rewrite: (path, body) =>
+        path === mcpMetadata ? body.replace(`${baseUrl}/mcp"`, `${baseUrl}/"`) : body,
+    },
+    /with the resource http\S+\/; expected http\S+\/mcp, which agents send as resource/,
+  ],
+  [
+    'the metadata names another authorization server',
+    {
+      rewrite: (path, body) =>
+        path === mcpMetadata ? body.replace(`["${baseUrl}"]`, '["https://other.example"]') : body,
+    },
+    /names the authorization servers \["https:\/\/other\.example"\]; expected/,
+  ],
+  [
+    'the challenge names metadata elsewhere',
+    {
+      onResponse: (headers) => {
+        const name = 'www-authenticate';
+        const challenge = headers[name];
+        if (challenge !== undefined) headers[name] = challenge.replaceAll(baseUrl, 'http://internal.example');
+      },
+    },
+    /WWW-Authenticate of \/mcp names the metadata http:\/\/internal\.example/,
+  ],
+  [
+    'agents cannot introduce themselves',
+    {
+      rewrite: (_path, body) =>
+        body
+          .replace(
+            '"client_id_metadata_document_supported":true',
+            '"client_id_metadata_document_supported":false',
+          )
+          .replace('"registration_endpoint"', '"x"'),
+    },
+    /agents cannot introduce themselves/,
+  ],
+];
+
+for (const [what, fault, expected] of faultsOfMcp) {
+  test(`doctor connect finds that ${what}`, async (context) => {
+    const { wrong } = await examine(context, fault);
+    assert.match(wrong.find(({ name }) => name === 'mcp')?.summary ?? '', expected);
+  });
+}
+
+test('doctor connect finds nothing wrong with a server without an endpoint for agents', async (context) => {
+  const { code, checks } = await examine(context, {
+    answer: (path, _method, response) => {
+      if (path !== '/mcp') return false;
+      response.writeHead(404).end();
+      return true;
+    },
+  });
+  const mcp = checks.find(({ name }) => name === 'mcp');
+  assert.deepEqual([code, mcp?.state, mcp?.summary], [0, 'ok', 'the endpoint for agents is off']);
 });
 
 test('doctor connect stops after metadata that cannot be read', async (context) => {

@@ -90,6 +90,28 @@ test('a challenge is smaller than the request that caused it, and there is one',
   assert.equal(challenge.body.includes(agentSecret), false);
 });
 
+test('agents 41: many grants of one app cannot make the server ask one host for ever', async (t) => {
+  const callback = await startCallback(t, accept);
+  const { client } = await createAgent(server);
+  const limits: unknown[] = [];
+  // Each grant may fail ten times a minute, an app 120 times at one host.
+  for (let grants = 0; limits.length === 0 && grants < 40; grants += 1) {
+    const agent = await createAgent(server, { client });
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, index) =>
+        trySubscribe(server, agent, `${callback.url}/${grants}/${index}`),
+      ),
+    );
+    for (const { body } of answers) if (body.error.data.limit !== undefined) limits.push(body.error.data);
+  }
+  assert.ok(limits.length > 0);
+  assert.ok(callback.received.length >= 120);
+  const asked = callback.received.length;
+  const { body } = await trySubscribe(server, await createAgent(server), callback.url);
+  assert.equal(body.error.data.reason, 'challenge_failed', 'another app may ask');
+  assert.equal(callback.received.length, asked + 1);
+});
+
 test('a flood of concurrent subscriptions stays within the quota of the grant', async (t) => {
   const [callback, agent] = [await startCallback(t), await createAgent(server)];
   await subscribeAgent(server, agent, callback.url);

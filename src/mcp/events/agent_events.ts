@@ -1,11 +1,13 @@
 /** Events for agents: `events/list`, `events/poll`, `events/stream`, `events/subscribe` and `events/unsubscribe`. */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { ConnectionTraces } from '../../connections/traces.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import type { Guard, Principal } from '../../grants/principal.ts';
 import type { StreamSlots } from '../../http/stream_slots.ts';
 import type { RpcRequest } from '../json_rpc.ts';
 import { requireScope } from '../scope.ts';
+import { reportFailedChallenge } from '../trace.ts';
 import { EventErrors, refusedParams } from './errors.ts';
 import { type FeedRequest, Feeds } from './feed.ts';
 import { type AgentKind, agentKinds } from './kinds.ts';
@@ -22,6 +24,7 @@ export interface AgentEventOptions extends Omit<SubscriberOptions, 'kinds' | 'ne
   catalogue: Catalogue;
   /** Of open streams of events. */
   slots: StreamSlots;
+  traces: ConnectionTraces;
 }
 
 /** A request for events, of a principal that the endpoint has authorized. */
@@ -72,7 +75,10 @@ export class AgentEvents {
 
   /** @throws RpcError, or Problem 403 if the token lacks the kind's scope */
   async subscribe(call: EventCall): Promise<Record<string, unknown>> {
-    return this.#subscriber.subscribe(await this.#readRequest(call), call.message.params);
+    const { request, principal, message } = call;
+    return this.#subscriber.subscribe(await this.#readRequest(call), message.params, (failure) =>
+      reportFailedChallenge(this.#options.traces, request, principal, failure),
+    );
   }
 
   /** @throws RpcError */

@@ -59,8 +59,15 @@ export class Subscriber {
     this.#options = options;
   }
 
-  /** @throws RpcError */
-  async subscribe(request: FeedRequest, params: Readonly<Record<string, unknown>>): Promise<Result> {
+  /**
+   * @param onFailure told why a callback did not echo; the agent learns only that it did not
+   * @throws RpcError
+   */
+  async subscribe(
+    request: FeedRequest,
+    params: Readonly<Record<string, unknown>>,
+    onFailure: (failure: { url: string; reason: string }) => void,
+  ): Promise<Result> {
     const { callbacks, errors, db } = this.#options;
     const callback = readCallback(params.delivery, callbacks, errors);
     const { kind, grantId, accountId, clientId, arguments: canonical } = request;
@@ -72,7 +79,7 @@ export class Subscriber {
     for (let round = 0; round < roundsMax; round += 1) {
       const existing = await findAgentSubscription(db, wanted.key, 'webhook');
       if (existing === undefined && !isChallenged) {
-        await this.#challenge(wanted);
+        await this.#challenge(wanted, onFailure);
         isChallenged = true;
         continue;
       }
@@ -83,7 +90,10 @@ export class Subscriber {
   }
 
   /** @throws RpcError CallbackEndpointError, ResourceExhausted */
-  async #challenge({ grantId, clientId, accountId, url, secret, key }: Wanted): Promise<void> {
+  async #challenge(
+    { grantId, clientId, accountId, url, secret, key }: Wanted,
+    onFailure: (failure: { url: string; reason: string }) => void,
+  ): Promise<void> {
     const { handshakes, errors } = this.#options;
     const target = {
       url,
@@ -98,7 +108,10 @@ export class Subscriber {
       target,
     );
     if (failure === null) return;
-    if ('reason' in failure) throw errors.create('CallbackEndpointError', { reason: 'challenge_failed' });
+    if ('reason' in failure) {
+      onFailure({ url, reason: failure.reason });
+      throw errors.create('CallbackEndpointError', { reason: 'challenge_failed' });
+    }
     const retryAfterMs = failure.retryAfterSeconds * 1_000;
     throw errors.create('ResourceExhausted', { limit: 'challenges', retryAfterMs });
   }

@@ -1,6 +1,7 @@
 /** The first delivery of a grant's subscriptions, which is the last step of a connection (src/connections). */
 
 import { sql } from 'kysely';
+import type { Connection } from '../../connections/connection_store.ts';
 import type { Step } from '../../connections/step.ts';
 import { uuidArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
@@ -12,8 +13,23 @@ interface Row {
   error: string | null;
 }
 
+/** Adds the first delivery to each connection whose app has one. */
+export async function addFirstDeliveries(
+  db: Database,
+  connections: readonly Connection[],
+): Promise<Connection[]> {
+  const found = await readFirstDeliveries(
+    db,
+    connections.flatMap(({ grantId }) => grantId ?? []),
+  );
+  return connections.map((connection) => {
+    const delivery = found.get(connection.grantId ?? '');
+    return delivery === undefined ? connection : { ...connection, steps: [...connection.steps, delivery] };
+  });
+}
+
 /** @returns the first attempt of a delivery in the log, by grant */
-export async function readFirstDeliveries(
+async function readFirstDeliveries(
   db: Database,
   grantIds: readonly string[],
 ): Promise<ReadonlyMap<string, Step>> {

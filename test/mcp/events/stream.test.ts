@@ -61,6 +61,21 @@ test('agents 54: a stream begins with active, then sends events, each under the 
   again.close();
 });
 
+test('agents 54: a stream without events has heartbeats with a cursor to continue from', async () => {
+  const agent = await createAgent();
+  const stream = await open(agent);
+  await stream.until(`${prefix}/active`);
+  const { params, ...heartbeat } = await stream.next();
+  stream.close();
+  assert.deepEqual(heartbeat, { jsonrpc: '2.0', method: `${prefix}/heartbeat` });
+  assert.deepEqual(Object.keys(params), ['cursor', '_meta']);
+  assert.deepEqual(params._meta, { [subscriptionId]: 'stream-1' });
+  await publish(publisher, agent.account, ['after the heartbeat']);
+  await fannedOut(server);
+  const { body } = await callMcp(server, agent.token, 'events/poll', { name: 'push', cursor: params.cursor });
+  assert.equal(body.result.events[0].data.ref, 'refs/heads/after the heartbeat');
+});
+
 test('agents 54: an error comes as a response before the stream', async () => {
   const agent = await createAgent();
   const { body } = await callMcp(server, agent.token, 'events/stream', { name: 'made.up' });

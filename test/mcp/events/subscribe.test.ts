@@ -120,7 +120,7 @@ test('agents 31: secrets have 24 to 64 bytes of base64, and are never shown', as
   );
 });
 
-test('other modes of delivery are refused by name, and unknown ones are not repeated', async () => {
+test('agents 59: other modes of delivery are refused by name, and unknown ones are not repeated', async () => {
   const agent = await createAgent(server);
   const ask = async (delivery: object) =>
     (await trySubscribe(server, agent, 'https://hooks.example.com/', { delivery })).body.error;
@@ -296,7 +296,7 @@ test('agents 39: the challenge is a signed message that names the subscription',
   assert.equal(challenge.path, '/hooks?key=1');
 });
 
-test('agents 40: a callback that does not echo gets nothing, and an existing subscription stays', async (t) => {
+test('agents 40, 59: a callback that does not echo gets nothing, and an existing subscription stays', async (t) => {
   const [callback, agent] = [await startCallback(t), await createAgent(server)];
   const target = await startCallback(t);
   const behaviours = [
@@ -357,7 +357,7 @@ test('agents 41: a grant has ten challenges a minute, and a URL that echoed need
   await subscribeAgent(server, await createAgent(server), callback.url);
 });
 
-test('agents 43: an unsubscribed callback gets nothing more, and no message', async (t) => {
+test('agents 55, 57: an unsubscribed callback gets nothing more, and no message', async (t) => {
   const [callback, agent] = [await startCallback(t), await createAgent(server)];
   await subscribeAgent(server, agent, callback.url);
   const delivery = { url: callback.url };
@@ -407,7 +407,7 @@ test('agents 63: clients that begin with initialize subscribe, too', async (t) =
   assert.equal('resultType' in body.result, false);
 });
 
-test('agents 36: the quota of a grant holds without a further subscription', async (t) => {
+test('agents 36, 59: the quota of a grant holds without a further subscription', async (t) => {
   const [callback, agent] = [await startCallback(t), await createAgent(server)];
   for (let index = 0; index < 20; index += 1)
     await subscribeAgent(server, agent, callback.url, { arguments: { ref: `r${index}` } });
@@ -417,7 +417,7 @@ test('agents 36: the quota of a grant holds without a further subscription', asy
   assert.ok(again.deliveryStatus, 'a refresh needs no quota');
 });
 
-test('agents 56: a withdrawn grant subscribes no more, also while its challenge is under way', async (t) => {
+test('agents 56, 59: a withdrawn grant subscribes no more, also while its challenge is under way', async (t) => {
   const agent = await createAgent(server);
   const callback = await startCallback(t, (received, response) => {
     void withdrawGrant(db, agent.grantId, 'user').then(() => {

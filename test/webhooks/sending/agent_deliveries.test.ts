@@ -57,7 +57,7 @@ const readState = async ({ id }: Pick<AgentSubscription, 'id'>) => {
   return rows[0];
 };
 
-test('agents 27: an occurrence is verified by Standard Webhooks and names its event and its subscription', async (t) => {
+test('agents 27, 43: an occurrence is verified by Standard Webhooks and names its event and its subscription', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { key, lane } = await addAgentWebhook(server, app, `${subscriber.url}/mcp?a=1`);
@@ -70,6 +70,8 @@ test('agents 27: an occurrence is verified by Standard Webhooks and names its ev
   assert.equal(received.headers['webhook-id'], occurrence.eventId);
   assert.equal(received.headers['x-mcp-subscription-id'], key);
   assert.equal(received.headers['content-type'], 'application/json');
+  assert.match(String(received.headers['webhook-signature']), /^v1,[A-Za-z0-9+/]{43}=$/);
+  assert.ok(Math.abs(Number(received.headers['webhook-timestamp']) - received.at / 1_000) < 300, 'seconds');
   assert.equal(received.path, '/mcp?a=1');
   const binding = { grantId: app.grantId, name: 'push', arguments: '{}' };
   const place = cursors.read(binding, occurrence.cursor);

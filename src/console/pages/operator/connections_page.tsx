@@ -57,6 +57,8 @@ export function ConnectionsPage() {
 
 function About({ connection }: { connection: AdminConnection }) {
   const { client, client_name: name, account, account_name: accountName } = connection;
+  // The line above says so.
+  if (client === null && account === null) return null;
   return (
     <p className="row connection-of">
       {client === null ? <span>Unknown app</span> : <ClientName id={client} name={name} />}
