@@ -40,7 +40,7 @@ export const lostSessionRemedy =
   'The browser has no cookie of this sign-in: the page was already answered, was open for too long, or belongs to another browser, such as one inside an app. Start again in one browser that accepts cookies.';
 
 const explainRedirectUri: Explain = ({ reason, params, redirectUris }) => {
-  if (/redirect_uris/.test(reason)) {
+  if (/^redirect_uris\b/.test(reason)) {
     return 'Correct the redirect URIs of the app, and register it again. /docs describes each member.';
   }
   const sent = typeof params.redirect_uri === 'string' ? withoutQuery(params.redirect_uri) : 'none';
