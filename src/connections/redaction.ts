@@ -37,8 +37,11 @@ const webhookSecretForm = /\bwhsec_[A-Za-z0-9+/=_-]{8,}/g;
 /** Long random text, which is how secrets look. Ids have the form of a UUID, or are URLs. */
 const randomForm = /(?<![\w./-])[A-Za-z0-9_~+-]{32,}(?![\w./-])/g;
 const idForm = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: the characters to remove
-const controlCharacters = /[\u0000-\u001f\u007f-\u009f]+/g;
+/** Names of parameters and metadata, such as `pushed_authorization_request_endpoint`. */
+const parameterForm = /^[a-z]{2,20}(?:_[a-z]{2,20})+$/;
+/** Control characters, and those that hide text or change its direction. */
+const invisibleCharacters = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu;
+const printableAscii = /^[ -~]*$/;
 
 /**
  * @param params the parameters of the request, whose secret ones are removed from the text
@@ -56,7 +59,7 @@ export function redact(text: string, params: Readonly<Record<string, unknown>> =
     .replace(/https?:\/\/[^\s"'<>]*[^\s"'<>.,;:!)]/gi, (url) => withoutQuery(url))
     .replace(tokenForm, hidden)
     .replace(webhookSecretForm, hidden)
-    .replace(randomForm, (word) => (idForm.test(word) ? word : hidden));
+    .replace(randomForm, (word) => (idForm.test(word) || parameterForm.test(word) ? word : hidden));
   return printable(redacted, explanationLengthMax);
 }
 
@@ -65,11 +68,13 @@ export function withoutQuery(text: string): string {
   const url = URL.parse(text);
   if (url === null) return printable(text.split(/[?#]/, 1)[0] ?? '', unknownIdLengthMax);
   const query = url.search === '' && url.hash === '' ? '' : '?…';
-  // As it was written: a slash, a port or a capital letter is often why it differs from what is registered.
-  if (url.username === '' && url.password === '') {
+  // As it was written: a slash, a port or a capital letter is often why it differs from what is registered. Letters of other scripts
+  // look like Latin ones, so these are encoded.
+  if (url.username === '' && url.password === '' && printableAscii.test(text)) {
     return printable(`${text.split(/[?#]/, 1)[0]}${query}`, unknownIdLengthMax);
   }
-  return printable(`${url.protocol}//${url.host}${url.pathname}${query}`, unknownIdLengthMax);
+  const authority = url.host === '' ? '' : `//${url.host}`;
+  return printable(`${url.protocol}${authority}${url.pathname}${query}`, unknownIdLengthMax);
 }
 
 /** The id of an app that is not registered, or null if it may be a secret. Secrets are sent as ids by mistake. */
@@ -77,10 +82,14 @@ export function unknownClientId(value: unknown): string | null {
   if (typeof value !== 'string' || value === '') return null;
   if (/^https?:\/\//i.test(value)) return withoutQuery(value);
   const shown = redact(value);
-  return shown.includes(hidden) || shown.includes('@') ? null : printable(shown, unknownIdLengthMax);
+  // A long passphrase has the form of a name.
+  const isLong = (value.match(randomForm) ?? []).some((word) => !idForm.test(word));
+  return isLong || shown.includes(hidden) || shown.includes('@')
+    ? null
+    : printable(shown, unknownIdLengthMax);
 }
 
 /** Well-formed last, because cutting can divide a character, which PostgreSQL refuses. */
 function printable(text: string, lengthMax: number): string {
-  return text.replace(controlCharacters, ' ').slice(0, lengthMax).toWellFormed();
+  return text.replace(invisibleCharacters, ' ').slice(0, lengthMax).toWellFormed();
 }

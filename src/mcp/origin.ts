@@ -5,7 +5,9 @@
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { isLoopbackHost } from '../config/config.ts';
+import { withoutQuery } from '../connections/redaction.ts';
 import { Problem } from '../http/problem.ts';
+import { isWebOrigin } from './settings.ts';
 
 /** Request headers that pages of allowed origins may send. */
 const acceptedHeaders =
@@ -13,6 +15,9 @@ const acceptedHeaders =
 /** Response headers that they may read. */
 const exposedHeaders =
   'DPoP-Nonce, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Request-Id, Retry-After, WWW-Authenticate';
+
+/** Maximum length of a host name in characters (RFC 1035), with a port. What others send must not crowd out what to do. */
+const hostLengthMax = 261;
 
 /**
  * @param onRefused called with what was sent, what was expected, and what to do
@@ -32,10 +37,7 @@ export function originCheck(
     reply.header('vary', 'Origin, Authorization');
     const { origin, host = '' } = request.headers;
     if (origin !== undefined && !allowed.has(origin)) {
-      onRefused(
-        request,
-        `A page of ${origin} called the endpoint for agents. Expected a page of ${own}, or of mcp.allowedOrigins in nuncio.config.ts. If this page may use the endpoint, add its origin there.`,
-      );
+      onRefused(request, explainOrigin(origin, own));
       throw refused('Pages of this origin');
     }
     // Behind a proxy the host can be any name, so it is checked on loopback only.
@@ -43,7 +45,7 @@ export function originCheck(
       if (!isLoopbackHost(URL.parse(`http://${host}`)?.hostname ?? '')) {
         onRefused(
           request,
-          `The request was for the host ${host}. Expected ${hostname}, because the base URL is on loopback. Use ${own}, or set NUNCIO_BASE_URL to the URL that clients know.`,
+          `The request was for the host ${host.slice(0, hostLengthMax)}. Expected ${hostname}, because the base URL is on loopback. Use ${own}, or set NUNCIO_BASE_URL to the URL that clients know.`,
         );
         throw refused('Requests for this host');
       }
@@ -55,6 +57,13 @@ export function originCheck(
       'access-control-expose-headers': exposedHeaders,
     });
   };
+}
+
+function explainOrigin(origin: string, own: string): string {
+  const expected = `called the endpoint for agents. Expected a page of ${own}, or of mcp.allowedOrigins in nuncio.config.ts.`;
+  return isWebOrigin(origin)
+    ? `A page of ${origin.slice(0, hostLengthMax)} ${expected} If this page may use the endpoint, add its origin there.`
+    : `A page with the origin ${withoutQuery(origin)} ${expected} Only origins that begin with https://, or with http:// on loopback, can be added there: serve the page from one.`;
 }
 
 function refused(what: string): Problem {

@@ -125,7 +125,7 @@ function readEventSettings(
 }
 
 /** Whether it is exactly what browsers send as `Origin` (RFC 6454 section 6.2). */
-function isWebOrigin(value: unknown): boolean {
+export function isWebOrigin(value: unknown): boolean {
   const url = typeof value === 'string' ? URL.parse(value) : null;
   if (url === null || url.origin !== value) return false;
   return url.protocol === 'https:' || (url.protocol === 'http:' && isLoopbackHost(url.hostname));

@@ -39,7 +39,10 @@ const redirectUrisShownMax = 3;
 export const lostSessionRemedy =
   'The browser has no cookie of this sign-in: the page was already answered, was open for too long, or belongs to another browser, such as one inside an app. Start again in one browser that accepts cookies.';
 
-const explainRedirectUri: Explain = ({ params, redirectUris }) => {
+const explainRedirectUri: Explain = ({ reason, params, redirectUris }) => {
+  if (/^redirect_uris\b/.test(reason)) {
+    return 'Correct the redirect URIs of the app, and register it again. /docs describes each member.';
+  }
   const sent = typeof params.redirect_uri === 'string' ? withoutQuery(params.redirect_uri) : 'none';
   const known = redirectUris.slice(0, redirectUrisShownMax).map(withoutQuery).join(', ');
   return `The app sent redirect_uri ${sent}. Expected exactly one that is registered${known === '' ? '' : ` (${known})`}. Correct the app, or register this redirect URI.`;
@@ -89,8 +92,9 @@ const rows: readonly Row[] = [
     () =>
       'Send the parameters to pushed_authorization_request_endpoint first, and only client_id and request_uri to the authorization endpoint (RFC 9126).',
   ],
+  [/too many wrong codes/, () => 'Wait a few minutes, and enter the code that the device shows then.'],
   [
-    /device code|the code has already been used|too many wrong codes/,
+    /device code|the code has already been used/,
     () =>
       'Expected a device code that has not expired and was not used before. Start again on the device, and enter the code that it shows then.',
   ],
@@ -106,6 +110,11 @@ const rows: readonly Row[] = [
   [
     /authorization code redirect_uri mismatch/,
     () => 'Expected the redirect_uri of the authorization request. Send the same one in both requests.',
+  ],
+  [
+    /post_logout_redirect_uri not registered/,
+    () =>
+      'Expected exactly one of the post_logout_redirect_uris of the app. Correct the app, or register it.',
   ],
   [/redirect_uri.*(?:match|registered|allowed)|redirect_uris? must/, explainRedirectUri],
   [

@@ -32,8 +32,10 @@ export async function failedConnections(db: Database, accountId: string): Promis
   const found = await readConnections(db, { accountId }, readMax);
   const seen = new Set<string>();
   // The latest attempt with an app counts: what worked afterwards needs no explanation.
-  const failed = found.filter(({ clientId, outcome }) => {
+  const failed = found.filter(({ clientId, outcome, steps }) => {
     if (clientId === null || seen.has(clientId)) return false;
+    // A callback of a connected app, about which its user can do nothing.
+    if (steps.every(({ name }) => name === 'delivery')) return false;
     seen.add(clientId);
     return outcome === 'refused';
   });

@@ -12,6 +12,7 @@ import type { NewLoginRequest } from '../accounts/login_request.ts';
 import { signIn } from '../accounts/sign_in.ts';
 import { findClient } from '../clients/client.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
+import { isOwnClient } from '../clients/own_clients.ts';
 import { type Observation, stepKey } from '../connections/step.ts';
 import type { ConnectionTraces } from '../connections/traces.ts';
 import type { Database } from '../database/database.ts';
@@ -163,7 +164,9 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       if ((error as Error).name !== 'SessionNotFound') throw error;
     }
     // Only the browser that began the interaction has its cookie.
-    options.traces.add(lostSignIn(request, await provider().Interaction.find(uid)));
+    const lost = interactionIdForm.test(uid) ? await provider().Interaction.find(uid) : undefined;
+    // As in the other steps, the server's own pages are no apps that connect.
+    if (!isOwnClient(String(lost?.params.client_id))) options.traces.add(lostSignIn(request, lost));
     reply
       .code(400)
       .headers({ ...pageHeaders })
@@ -279,6 +282,9 @@ function refusedSignIn(request: FastifyRequest, { cid, params }: Interaction, ou
     belongsTo: 'existing',
   };
 }
+
+/** What oidc-provider puts into the URL of an interaction. PostgreSQL refuses some other characters. */
+const interactionIdForm = /^[\w-]{1,64}$/;
 
 /** The step for a page that its browser cannot continue. The sign-in may still be open in the browser that began it. */
 function lostSignIn(request: FastifyRequest, found: Interaction | undefined): Observation {

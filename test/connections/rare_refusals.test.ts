@@ -5,6 +5,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import shipped from '../../nuncio.config.ts';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
+import { docsClientId, docsRedirectUri } from '../../src/clients/own_clients.ts';
 import { createPlatform } from '../../src/platform.ts';
 import { TestBrowser } from '../support/browser/browser.ts';
 import { createProof, createProofKey } from '../support/clients/dpop_proof.ts';
@@ -73,9 +74,17 @@ test('a parameter that is sent twice, and one that is missing, are named', async
   assert.match(second.refused.explanation ?? '', /[Mm]issing required parameter.*response_type/);
 });
 
+test('an app that must push its requests is told where', async () => {
+  const metadata = { require_pushed_authorization_requests: true };
+  const client = await createTestClient(server, { authMethod: 'none', metadata });
+  const response = await fetch(authorizationUrl(server, client, challenged()), { redirect: 'manual' });
+  const { refused } = await connectionOf(response.headers.get('request-id'));
+  assert.match(refused.explanation ?? '', /to pushed_authorization_request_endpoint first/);
+});
+
 test('a registration that the policy refuses says what to correct', async () => {
   const unsafe = await explanationOf(await register({ redirect_uris: ['http://x.example/callback'] }));
-  assert.match(unsafe, /redirect_uris? .*Correct the app/);
+  assert.match(unsafe, /redirect_uris? .*Correct the redirect URIs of the app, and register it again/);
   const granted = { redirect_uris: ['https://x.example/callback'], grant_types: ['client_credentials'] };
   assert.match(await explanationOf(await register(granted)), /grant_types.*Correct the metadata of the app/);
 });
@@ -161,6 +170,22 @@ test('a page that another browser cannot continue is explained in the connection
   const again = await connectionOf(resumed.headers.get('request-id'));
   assert.equal(again.refused.name, 'sign-in');
   assert.match(again.refused.explanation ?? '', /one browser that accepts cookies/);
+});
+
+test('pages of the server’s own apps, and addresses that are none, fill no traces and cause no error', async () => {
+  const own = { id: docsClientId, redirectUri: docsRedirectUri(server.baseUrl) } as TestClient;
+  const begun = await fetch(authorizationUrl(server, own, challenged()), { redirect: 'manual' });
+  const page = new URL(begun.headers.get('location') ?? '', server.baseUrl);
+  assert.match(page.pathname, /^\/interaction\//);
+  assert.equal((await fetch(page)).status, 400);
+  for (const uid of ['%00', 'a%00b', '%F0%9F%98%80']) {
+    const response = await fetch(`${server.baseUrl}/interaction/${uid}`);
+    assert.equal(response.status, 400, uid);
+    // Steps are written in order, so that of the own app would be there before.
+    assert.equal((await connectionOf(response.headers.get('request-id'))).client, null);
+  }
+  const { rows } = await sql`select id from connections where client_id = ${docsClientId}`.execute(server.db);
+  assert.deepEqual(rows, []);
 });
 
 test('a call with a token that is bound to a key says how to send it', async () => {

@@ -35,6 +35,7 @@ test('an unknown app is named only if its id is no secret and no address', () =>
   assert.equal(unknownClientId('mail@user.example'), null);
   assert.equal(unknownClientId('Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4'), null);
   assert.equal(unknownClientId('whsec_AAEC/wQFBg+ICQoL/A0ODxAREhMU='), null);
+  assert.equal(unknownClientId('correct_horse_battery_staple_again'), null);
   assert.equal(unknownClientId(['a']), null);
 });
 
@@ -51,4 +52,22 @@ test('withoutQuery keeps what makes a redirect URI differ from the registered on
   for (const text of ['https://u:p@a.example/cb', 'https:/u:p@a.example/cb', 'https:\\\\u:p@a.example\\cb']) {
     assert.equal(withoutQuery(text), 'https://a.example/cb', text);
   }
+});
+
+test('redact keeps the names of parameters, which are longer than secrets', () => {
+  for (const text of [
+    'to pushed_authorization_request_endpoint first',
+    'tls_client_certificate_bound_access_tokens must be a boolean',
+  ]) {
+    assert.equal(redact(text), text);
+  }
+  assert.equal(redact('got aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa_bb'), 'got [hidden]');
+});
+
+test('what is shown has no characters that hide text, turn it around or look like Latin ones', () => {
+  assert.equal(redact('a\u202eb\u200bc\u2028d\ufeffe'), 'a b c d e');
+  // The first letter of the host is Cyrillic.
+  assert.equal(withoutQuery('https://\u0430pp.example/cb'), 'https://xn--pp-6kc.example/cb');
+  assert.equal(withoutQuery('https://app.example/\u202ebc'), 'https://app.example/%E2%80%AEbc');
+  assert.equal(withoutQuery('com.example.app:/\u0430'), 'com.example.app:/%D0%B0');
 });

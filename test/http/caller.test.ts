@@ -25,3 +25,14 @@ test('a connection that changes its token is another caller, and an unknown toke
   assert.equal(ownerOf('Bearer two'), 'bob');
   assert.equal(ownerOf('Bearer one'), 'alice');
 });
+
+test('connections keep no long headers', () => {
+  let lookups = 0;
+  const identify = rememberCallers(() => {
+    lookups += 1;
+    return { owner: 'alice', group: null };
+  });
+  const request = new IncomingMessage(new Socket());
+  request.headers.authorization = `${'x '.repeat(4_000)}token`;
+  assert.deepEqual([identify(request)?.owner, identify(request)?.owner, lookups], ['alice', 'alice', 2]);
+});

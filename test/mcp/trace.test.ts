@@ -4,7 +4,9 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { request as send } from 'node:http';
 import { after, test } from 'node:test';
+import { sql } from 'kysely';
 import { readConnections } from '../../src/connections/connection_store.ts';
+import { TestBrowser } from '../support/browser/browser.ts';
 import { startCallback, trySubscribe } from '../support/clients/agent_callback.ts';
 import { postMcp, statelessHeaders, statelessMeta } from '../support/clients/mcp_client.ts';
 import { authorize, createTestAccount, createTestClient } from '../support/clients/oauth.ts';
@@ -34,6 +36,18 @@ async function connect() {
     (found) => found.length === 1,
   );
   return { client, token };
+}
+
+/** Sends headers that `fetch` does not. @returns the id of the request */
+function post(headers: Record<string, string>): Promise<string> {
+  return new Promise((resolve, reject) => {
+    send(`${server.baseUrl}/mcp`, { method: 'POST', headers }, (response) => {
+      response.resume();
+      resolve(String(response.headers['request-id']));
+    })
+      .on('error', reject)
+      .end();
+  });
 }
 
 test('a message without its headers is explained in the connection of the agent, once', async () => {
@@ -86,15 +100,23 @@ test('a page of a foreign origin is explained with the setting that allows it', 
     assert.deepEqual([client, refused.name, refused.error], [null, 'call', 'origin-not-allowed']);
     assert.match(refused.explanation ?? '', /page of https:\/\/inspector\.example .*mcp\.allowedOrigins/);
   }
-  const requestId = await new Promise<string>((resolve, reject) => {
-    const options = { method: 'POST', headers: { host: 'rebound.example' } };
-    send(`${server.baseUrl}/mcp`, options, (response) => {
-      response.resume();
-      resolve(String(response.headers['request-id']));
-    })
-      .on('error', reject)
-      .end();
-  });
+  for (const refusedOrigin of ['null', 'chrome-extension://abcdefghijklmnop']) {
+    const response = await fetch(`${server.baseUrl}/mcp`, {
+      method: 'POST',
+      headers: { origin: refusedOrigin },
+    });
+    const { refused } = await connectionOf(response.headers.get('request-id'));
+    assert.ok(refused.explanation?.startsWith(`A page with the origin ${refusedOrigin} called`));
+    assert.match(
+      refused.explanation ?? '',
+      /Only origins that begin with https:.*: serve the page from one\.$/,
+    );
+  }
+  for (const headers of [{ origin: `https://${'a.'.repeat(2_000)}example` }, { host: 'b.'.repeat(2_000) }]) {
+    const { refused } = await connectionOf(await post(headers));
+    assert.match(refused.explanation ?? '', / (?:add its origin there|the URL that clients know)\.$/);
+  }
+  const requestId = await post({ host: 'rebound.example' });
   const { refused } = await connectionOf(requestId);
   assert.match(refused.explanation ?? '', /for the host rebound\.example\. .*NUNCIO_BASE_URL/);
 });
@@ -116,4 +138,20 @@ test('a callback that does not echo is explained to its developers, without its 
   const second = await trySubscribe(server, { token }, `${callback.url}/${secret}?key=${secret}`);
   const { refused: other } = await connectionOf(second.headers.get('request-id'));
   assert.match(other.explanation ?? '', /the response is the request/);
+});
+
+test('a user does not read that an app could not connect because its callback failed', async (t) => {
+  const { client, token } = await connect();
+  // The connection itself is too old for further steps.
+  await sql`update connections set started_at = now() - interval '2 days', updated_at = now() - interval '2 days'
+    where client_id = ${client.id}`.execute(server.db);
+  const callback = await startCallback(t, answer(405));
+  const failed = await trySubscribe(server, { token }, callback.url);
+  const { outcome, steps } = await connectionOf(failed.headers.get('request-id'));
+  assert.deepEqual([outcome, steps.map(({ name }) => name)], ['refused', ['delivery']]);
+  const browser = new TestBrowser(server.baseUrl);
+  const page = await browser.open(`${server.baseUrl}/account`);
+  const { text } = await browser.submit(page, { email: account.email, password: account.password });
+  assert.match(text, /Connected apps/);
+  assert.doesNotMatch(text, /could not finish connecting/);
 });

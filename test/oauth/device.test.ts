@@ -3,11 +3,14 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
+import { pino } from 'pino';
 import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { digest } from '../../src/crypto/digest.ts';
+import { loadPlatform } from '../../src/platform.ts';
+import { startServer } from '../../src/server.ts';
 import { type Page, TestBrowser } from '../support/browser/browser.ts';
 import { createTestAccount, createTestClient, postForm } from '../support/clients/oauth.ts';
-import { startTestServer } from '../support/servers/server.ts';
+import { freePort, startTestServer, testSecret } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
 const account = await createTestAccount(server);
@@ -190,4 +193,29 @@ test('oauth 56: guesses of user codes are limited', async () => {
   }
   assert.ok(statuses.has(429), [...statuses].join());
   assert.match(page.text, /Too many/);
+});
+
+test('the log says what to do about too many guesses, and about an unknown page after signing out', async (context) => {
+  const lines: string[] = [];
+  const port = await freePort();
+  const config = { ...server.config, port, baseUrl: `http://localhost:${port}` };
+  const logged = await startServer({
+    config,
+    platform: await loadPlatform(null),
+    databaseUrl: server.databaseUrl,
+    secret: testSecret,
+    logger: pino({ level: 'info' }, { write: (line: string) => void lines.push(line) }),
+  });
+  context.after(() => logged.close());
+  const explanations = () =>
+    lines.flatMap((line) => JSON.parse(line).explanation ?? []).filter((text) => typeof text === 'string');
+  const browser = new TestBrowser(config.baseUrl);
+  let page = await browser.open(`${config.baseUrl}/device`);
+  for (let guess = 0; guess < 21; guess += 1) {
+    page = await browser.submit(page, { user_code: 'BBBB-BBBB' });
+  }
+  assert.match(explanations().at(-1) ?? '', /^Too many wrong codes.* Wait a few minutes/);
+  const parameters = { client_id: client.id, post_logout_redirect_uri: 'https://evil.example/' };
+  await browser.open(`${config.baseUrl}/oauth/logout?${new URLSearchParams(parameters)}`);
+  assert.match(explanations().at(-1) ?? '', /Expected exactly one of the post_logout_redirect_uris/);
 });

@@ -10,6 +10,9 @@ export interface Caller {
   group: string | null;
 }
 
+/** Maximum length of a remembered header in characters. Longer ones are looked up each time, so connections keep little memory. */
+const authorizationLengthMax = 2_048;
+
 /**
  * A connection usually repeats its token, and to compare the header costs less than to look the token up.
  * @param identify the caller of an `Authorization` header whose token was verified before; undefined for others
@@ -23,7 +26,9 @@ export function rememberCallers(
     const last = callers.get(socket);
     if (last?.authorization === authorization) return last.caller;
     const caller = identify(authorization);
-    if (caller !== undefined) callers.set(socket, { authorization, caller });
+    if (caller !== undefined && authorization.length <= authorizationLengthMax) {
+      callers.set(socket, { authorization, caller });
+    }
     return caller;
   };
 }
