@@ -80,7 +80,7 @@ const names = [
   /**
    * Requests that this node works for at once, 0 to 10,000; `0` for no limit. The number falls by itself while the event
    * loop or the database is slow, so it seldom needs a change. See docs/operations.md#overload.
-   * @default `128`
+   * @default `64`
    */
   'NUNCIO_CONCURRENT_REQUESTS',
   /**
