@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import { after, test } from 'node:test';
 import { type RawBuilder, sql } from 'kysely';
@@ -115,8 +116,11 @@ test('the report of a server names each subject once, and the settings that lose
 
 test('requests at the same time share one examination', async (t) => {
   let arrived = 0;
-  const count = () => {
-    arrived += 1;
+  // Other tests of this process have servers, too.
+  const count = (message: unknown) => {
+    const { request } = message as { request: IncomingMessage };
+    if (request.url === '/admin/doctor' && request.headers.host === new URL(server.baseUrl).host)
+      arrived += 1;
   };
   subscribe('http.server.request.start', count);
   t.after(() => unsubscribe('http.server.request.start', count));
@@ -126,7 +130,7 @@ test('requests at the same time share one examination', async (t) => {
     const asked = Promise.all([ask(), ask(), ask()]);
     await until(
       async () => arrived,
-      (requests) => requests === 3,
+      (requests) => requests >= 3,
     );
     // A later request has passed the checks of its token, so these have as well.
     await administrator('GET', '/admin/apps');
