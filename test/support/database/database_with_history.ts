@@ -84,13 +84,11 @@ export async function seedLog(db: Database, busyLane: number, deliveries: number
     await writeRetries(connection);
     await writeCounts(connection, busyLane);
     await sql`drop table planned`.execute(connection);
-    await sql`reset statement_timeout`.execute(connection);
-  });
-  // Reads every row: plans must not depend on which rows a sample happens to contain.
-  await db.connection().execute(async (connection) => {
+    // Reads every row: plans must not depend on which rows a sample happens to contain.
     await sql`set default_statistics_target = 1000`.execute(connection);
     await sql`analyze`.execute(connection);
     await sql`reset default_statistics_target`.execute(connection);
+    await sql`reset statement_timeout`.execute(connection);
   });
 }
 
