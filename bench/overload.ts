@@ -3,9 +3,9 @@
  * writes and publishes, and one journey a second (sign-in, consent, token, request, withdrawal) by a client of its own.
  *
  *   npx node bench/overload.ts [--limit 64] [--seconds 20] [--factors 1,2,4,1] [--connections 2000]
- *   npx node bench/overload.ts --seconds 60 --factors 1,2,2,2,2,2,2,2,2,2,2,1      # twice the load for ten minutes
+ *   npx node bench/overload.ts --factors 1@20,2@100,1@20,2@100,1@20,2@100,1@20,2@100,1@20,2@100,1@20,2@100,1@20    # twice the load for ten minutes
  *
- * `--limit` sets NUNCIO_CONCURRENT_REQUESTS of the measured servers, one after the other; 0 is a server without admission. The server
+ * `2@100` is twice the rate for 100 seconds. `--limit` sets NUNCIO_CONCURRENT_REQUESTS of the measured servers, one after the other; 0 is a server without admission. The server
  * has one core (`taskset`). PostgreSQL, the generator and the journeys share the others.
  */
 
@@ -109,8 +109,9 @@ async function compare(limit: string, db: Database, measured: Measured) {
     if (isHeld) rate = Math.round(rate * 1.2);
   }
   const rates = new Map<string, number[]>();
-  for (const factor of values.factors.split(',')) {
-    const result = await offer(`, ${factor} x`, Math.round(best.rate * Number(factor)), seconds);
+  for (const each of values.factors.split(',')) {
+    const [factor = '', duration = seconds] = each.split('@');
+    const result = await offer(`, ${factor} x`, Math.round(best.rate * Number(factor)), Number(duration));
     rates.set(factor, [...(rates.get(factor) ?? []), result.rate]);
     const ratios = [result.rate / best.rate, result.perCore / best.perCore].map((ratio) => ratio.toFixed(2));
     console.log(
@@ -128,9 +129,9 @@ async function compare(limit: string, db: Database, measured: Measured) {
 
 function show(name: string, { seconds: duration, processor, ...result }: PhaseResult) {
   const a = (count: number) => `${Math.round(count / duration)}/s`;
-  const { good, late, refused, failed, unsent, p50Ms, p99Ms, refusedP50Ms } = result;
+  const { good, late, refused, failed, failures, unsent, p50Ms, p99Ms, refusedP50Ms } = result;
   console.log(
-    `${name.padEnd(22)} good ${a(good)}, late ${a(late)}, refused ${a(refused)}, failed ${a(failed)}, unsent ${a(unsent)}; ` +
+    `${name.padEnd(22)} good ${a(good)}, late ${a(late)}, refused ${a(refused)}, failed ${a(failed)}${failed > 0 ? ` (${[...failures].map((each) => each.join(': ')).join(', ')})` : ''}, unsent ${a(unsent)}; ` +
       `accepted p50 ${p50Ms.toFixed(0)} ms, p99 ${p99Ms.toFixed(0)} ms, refused p50 ${refusedP50Ms.toFixed(0)} ms; ` +
       `generator ${processor.toFixed(2)} cores`,
   );
@@ -211,14 +212,18 @@ function sample({ nuncio, dataDir }: Measured) {
   const before = used();
   let rssMax = 0;
   let loopLag = 0;
+  let heapMax = 0;
   const limits: number[] = [];
   let reading: Promise<void> | undefined;
+  let first = '';
   let last = '';
   const read = async () => {
     const pages = readFileSync(`/proc/${nuncio.pid}/statm`, 'utf8').split(' ')[1];
     rssMax = Math.max(rssMax, Number(pages) * 4_096);
     last = await (await fetch(`${baseUrl}/metrics`)).text();
+    if (first === '') first = last;
     const value = (name: string) => Number(new RegExp(`^${name} (\\S+)`, 'm').exec(last)?.[1]);
+    heapMax = Math.max(heapMax, value('nodejs_heap_size_used_bytes'));
     loopLag = Math.max(loopLag, value('nodejs_eventloop_lag_p99_seconds'));
     limits.push(value('nuncio_requests_limit'));
   };
@@ -237,7 +242,13 @@ function sample({ nuncio, dataDir }: Measured) {
       const cores = (of: 'nuncio' | 'postgres') =>
         ((after[of] - before[of]) * 1_000) / (after.at - before.at);
       const refused = last.match(/^nuncio_requests_refused_total\S+ [1-9].*/gm) ?? [];
+      const collected = ['minor', 'major', 'incremental'].map((kind) => {
+        const sum = new RegExp(`^nodejs_gc_duration_seconds_sum{kind="${kind}"} (\\S+)`, 'm');
+        const [before = 0, after = 0] = [first, last].map((text) => Number(sum.exec(text)?.[1] ?? 0));
+        return `${kind} ${(after - before).toFixed(2)} s`;
+      });
       const text =
+        `garbage collection ${collected.join(', ')}; heap max ${Math.round(heapMax / 1_048_576)} MiB; ` +
         `server ${cores('nuncio').toFixed(2)} cores, PostgreSQL ${cores('postgres').toFixed(2)}; ` +
         `RSS max ${Math.round(rssMax / 1_048_576)} MiB; event loop p99 max ${Math.round(loopLag * 1_000)} ms; ` +
         `places ${Math.min(...limits)} to ${Math.max(...limits)}; ` +

@@ -1,6 +1,6 @@
 /**
  * An open-loop load generator, as a separate process: requests begin at their time, whether or not earlier ones have their responses. A
- * request that finds no free connection is not sent, and is counted apart. It keeps connections open as Node.js's own agent does, one request at a time on each, but writes prepared bytes and reads only status
+ * request that finds no free connection is not sent, and is counted apart. It keeps connections open, one request at a time on each, but writes prepared bytes and reads only status
  * and length, so that little of the machine is taken from the server.
  *
  * The parent sends `Phase`s, and gets a `PhaseResult` for each.
@@ -28,6 +28,8 @@ export interface PhaseResult {
   refused: number;
   /** Other statuses, closed connections, and requests that got no response. */
   failed: number;
+  /** How many of them by status; 0 is a closed connection. */
+  failures: ReadonlyMap<number, number>;
   /** Requests that were not sent, because no connection was free: a limit of the generator. */
   unsent: number;
   /** Of accepted requests, from the time when they were due. */
@@ -125,6 +127,7 @@ class Run {
   measuredFrom = Number.POSITIVE_INFINITY;
   readonly latencies: number[] = [];
   readonly refusedLatencies: number[] = [];
+  readonly failures = new Map<number, number>();
   readonly counts = { offered: 0, good: 0, late: 0, refused: 0, failed: 0, unsent: 0 };
   readonly #phase: Phase;
   readonly #pick: () => Buffer;
@@ -148,8 +151,9 @@ class Run {
 
   offer(dueAt: number): void {
     if (dueAt >= this.measuredFrom) this.counts.offered += 1;
-    let connection = this.#idle.pop();
-    while (connection?.socket.destroyed === true) connection = this.#idle.pop();
+    // The one that is idle for longest, so that the server closes none of them.
+    let connection = this.#idle.shift();
+    while (connection?.socket.destroyed === true) connection = this.#idle.shift();
     if (connection === undefined && this.#connections.size < this.#phase.connectionsMax) {
       connection = this.#connect();
     }
@@ -195,8 +199,10 @@ class Run {
     if (status === 503) {
       this.counts.refused += 1;
       this.refusedLatencies.push(ms);
-    } else if (status < 200 || status >= 300) this.counts.failed += 1;
-    else {
+    } else if (status < 200 || status >= 300) {
+      this.counts.failed += 1;
+      this.failures.set(status, (this.failures.get(status) ?? 0) + 1);
+    } else {
       this.latencies.push(ms);
       this.counts[ms <= this.#phase.latencyMsMax ? 'good' : 'late'] += 1;
     }
@@ -213,9 +219,10 @@ async function run(phase: Phase): Promise<PhaseResult> {
   const { user, system } = process.cpuUsage(before);
   const elapsed = (performance.now() - startedAt) / 1_000;
   await measured.end();
-  const { counts, latencies, refusedLatencies } = measured;
+  const { counts, failures, latencies, refusedLatencies } = measured;
   return {
     ...counts,
+    failures,
     p50Ms: quantile(latencies, 0.5),
     p99Ms: quantile(latencies, 0.99),
     refusedP50Ms: quantile(refusedLatencies, 0.5),

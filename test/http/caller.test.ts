@@ -4,7 +4,7 @@ import { Socket } from 'node:net';
 import { test } from 'node:test';
 import { rememberCallers } from '../../src/http/overload/caller.ts';
 
-test('a connection that changes its token is another caller, and an unknown token is looked up again', () => {
+test('a token is looked up once, on any connection, and an unknown one again', () => {
   const owners = new Map([['Bearer one', 'alice']]);
   let lookups = 0;
   const identify = rememberCallers((authorization) => {
@@ -12,9 +12,8 @@ test('a connection that changes its token is another caller, and an unknown toke
     const owner = owners.get(authorization);
     return owner === undefined ? undefined : { owner, group: null };
   });
-  const socket = new Socket();
   const ownerOf = (authorization?: string) => {
-    const request = new IncomingMessage(socket);
+    const request = new IncomingMessage(new Socket());
     if (authorization !== undefined) request.headers.authorization = authorization;
     return identify(request)?.owner;
   };
@@ -24,9 +23,10 @@ test('a connection that changes its token is another caller, and an unknown toke
   owners.set('Bearer two', 'bob');
   assert.equal(ownerOf('Bearer two'), 'bob');
   assert.equal(ownerOf('Bearer one'), 'alice');
+  assert.equal(lookups, 3);
 });
 
-test('connections keep no long headers', () => {
+test('no long headers are kept', () => {
   let lookups = 0;
   const identify = rememberCallers(() => {
     lookups += 1;
@@ -35,4 +35,25 @@ test('connections keep no long headers', () => {
   const request = new IncomingMessage(new Socket());
   request.headers.authorization = `${'x '.repeat(4_000)}token`;
   assert.deepEqual([identify(request)?.owner, identify(request)?.owner, lookups], ['alice', 'alice', 2]);
+});
+
+test('any number of tokens is known, and some of the last ones are remembered', () => {
+  let lookups = 0;
+  const identify = rememberCallers((authorization) => {
+    lookups += 1;
+    return { owner: authorization, group: null };
+  });
+  const ownerOf = (number: number) => {
+    const request = new IncomingMessage(new Socket());
+    request.headers.authorization = `Bearer ${String(number).padStart(1_000, '0')}`;
+    return identify(request)?.owner;
+  };
+  for (let number = 0; number < 3_000; number += 1) {
+    assert.equal(ownerOf(number), `Bearer ${String(number).padStart(1_000, '0')}`);
+  }
+  assert.equal(lookups, 3_000);
+  ownerOf(2_999);
+  assert.equal(lookups, 3_000, 'the last one is remembered');
+  ownerOf(0);
+  assert.equal(lookups, 3_001, 'the first one is not');
 });

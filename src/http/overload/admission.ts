@@ -11,8 +11,9 @@
  * itself, or a network; accounts also share what their app gets, and networks what their site gets.
  */
 
-import { isFree, reserveOf } from '../../shared/share.ts';
+import { reserveOf } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
+import { HeldPlaces } from './held_places.ts';
 import { type Precedence, precedences } from './precedence.ts';
 import { Queue, type Reason, type Waiter } from './queue.ts';
 
@@ -86,10 +87,10 @@ export class Admission {
   #turn = 0;
   #isOffering = false;
   #sweep: NodeJS.Timeout | undefined;
-  readonly #held: Readonly<Record<Precedence, Set<Place>>> = {
-    first: new Set(),
-    ordinary: new Set(),
-    last: new Set(),
+  readonly #held: Readonly<Record<Precedence, HeldPlaces>> = {
+    first: new HeldPlaces(),
+    ordinary: new HeldPlaces(),
+    last: new HeldPlaces(),
   };
   readonly #queues: Readonly<Record<Precedence, Queue<Place>>>;
   #sweptAt = 0;
@@ -224,14 +225,7 @@ export class Admission {
     const size = partOf(precedence, this.#places);
     // Nobody can be above its share, whoever has these places.
     if (held.size < size - reserveOf(size) - held.size) return true;
-    const { owner, group } = identify();
-    let own = 0;
-    let ofGroup = 0;
-    for (const { caller } of held) {
-      if (caller.owner === owner) own += 1;
-      if (group !== null && caller.group === group) ofGroup += 1;
-    }
-    return isFree(size, held.size, own) && (group === null || isFree(size, held.size, ofGroup));
+    return held.hasRoom(size, identify());
   }
 
   /** Gives free places to waiting requests. */

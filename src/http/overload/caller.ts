@@ -1,7 +1,7 @@
 /** Who sends requests. */
 
 import type { IncomingMessage } from 'node:http';
-import type { Socket } from 'node:net';
+import { LRUCache } from 'lru-cache';
 
 export interface Caller {
   /** Account, client or network. */
@@ -10,25 +10,28 @@ export interface Caller {
   group: string | null;
 }
 
-/** Maximum length of a remembered header in characters. Longer ones are looked up each time, so connections keep little memory. */
+/** All remembered headers in characters, and one of them. Longer ones are looked up each time. */
+const authorizationsLengthMax = 2_097_152;
 const authorizationLengthMax = 2_048;
 
 /**
- * A connection usually repeats its token, and to compare the header costs less than to look the token up.
+ * Remembers the callers of headers, because comparing text costs less than the digest with which tokens are looked up.
  * @param identify the caller of an `Authorization` header whose token was verified before; undefined for others
  */
 export function rememberCallers(
   identify: (authorization: string) => Caller | undefined,
 ): (request: IncomingMessage) => Caller | undefined {
-  const callers = new WeakMap<Socket, { authorization: string; caller: Caller }>();
-  return ({ headers: { authorization }, socket }) => {
+  const callers = new LRUCache<string, Caller>({
+    maxSize: authorizationsLengthMax,
+    maxEntrySize: authorizationLengthMax,
+    sizeCalculation: (_caller, authorization) => authorization.length,
+  });
+  return ({ headers: { authorization } }) => {
     if (authorization === undefined) return undefined;
-    const last = callers.get(socket);
-    if (last?.authorization === authorization) return last.caller;
+    const known = callers.get(authorization);
+    if (known !== undefined) return known;
     const caller = identify(authorization);
-    if (caller !== undefined && authorization.length <= authorizationLengthMax) {
-      callers.set(socket, { authorization, caller });
-    }
+    if (caller !== undefined) callers.set(authorization, caller);
     return caller;
   };
 }

@@ -6,8 +6,8 @@
  * law). The bound ends when nothing waits any more. The smallest value of an interval counts, as in CoDel (RFC 8289).
  */
 
-import { isFree } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
+import { CallerCounts } from './caller_counts.ts';
 
 /** Why a request was refused: too many of its class wait, its caller's share is used up, or it waited too long. */
 export type Reason = 'full' | 'share' | 'deadline';
@@ -41,8 +41,7 @@ export class Queue<Request extends Waiting> {
   readonly resumed: Waiter<Request>[] = [];
   /** By owner. An owner moves to the end after its turn. */
   readonly byOwner = new Map<string, Waiter<Request>[]>();
-  readonly #counts = new Map<string, number>();
-  #size = 0;
+  readonly #waiting = new CallerCounts();
   #limit: number;
   /** Of the current interval. */
   #fewest = 0;
@@ -54,16 +53,14 @@ export class Queue<Request extends Waiting> {
   }
 
   get size(): number {
-    return this.#size;
+    return this.#waiting.size;
   }
 
   /** Why the caller may have none more waiting; null if it may. Without a caller, of those whose share is not used up. */
   refusalOf(caller: Caller | undefined): Reason | null {
-    if (this.#size >= this.#limit) return 'full';
+    if (this.size >= this.#limit) return 'full';
     if (caller === undefined) return null;
-    const { owner, group } = caller;
-    const has = (key: string) => isFree(this.#limit, this.#size, this.#counts.get(key) ?? 0);
-    return has(owner) && (group === null || has(group)) ? null : 'share';
+    return this.#waiting.hasRoom(this.#limit, caller) ? null : 'share';
   }
 
   add(waiter: Waiter<Request>): void {
@@ -71,7 +68,7 @@ export class Queue<Request extends Waiting> {
     const waiting = this.byOwner.get(owner);
     if (waiting === undefined) this.byOwner.set(owner, [waiter]);
     else waiting.push(waiter);
-    this.#count(waiter.place.caller, 1);
+    this.#waiting.change(waiter.place.caller, 1);
   }
 
   /** Takes the oldest request of an owner, and moves the owner to the end. */
@@ -101,8 +98,8 @@ export class Queue<Request extends Waiting> {
       const servedInTime = Math.floor((this.#taken * targetMs) / elapsedMs);
       this.#limit = Math.min(waitingMax, Math.max(waitingMin, servedInTime));
     }
-    const excess = this.#size > this.#limit ? this.#trim() : [];
-    this.#fewest = this.#size;
+    const excess = this.size > this.#limit ? this.#trim() : [];
+    this.#fewest = this.size;
     this.#taken = 0;
     return excess;
   }
@@ -121,7 +118,7 @@ export class Queue<Request extends Waiting> {
       kept.set(group, own + waiting.length);
       left -= waiting.length;
       if (waiting.length === 0) this.byOwner.delete(owner);
-      for (const { place } of cut) this.#count(place.caller, -1);
+      for (const { place } of cut) this.#waiting.change(place.caller, -1);
       excess.push(...cut);
     }
     return excess;
@@ -131,18 +128,9 @@ export class Queue<Request extends Waiting> {
     const first = waiting.shift() as Waiter<Request>;
     this.byOwner.delete(owner);
     if (waiting.length > 0) this.byOwner.set(owner, waiting);
-    this.#count(first.place.caller, -1);
-    this.#fewest = Math.min(this.#fewest, this.#size);
+    this.#waiting.change(first.place.caller, -1);
+    this.#fewest = Math.min(this.#fewest, this.size);
     return first;
-  }
-
-  #count({ owner, group }: Caller, change: 1 | -1): void {
-    this.#size += change;
-    for (const key of group === null ? [owner] : [owner, group]) {
-      const count = (this.#counts.get(key) ?? 0) + change;
-      if (count === 0) this.#counts.delete(key);
-      else this.#counts.set(key, count);
-    }
   }
 }
 
