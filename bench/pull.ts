@@ -21,6 +21,8 @@ const [eventsText = '100000', waitingText = '1000'] = process.argv.slice(2);
 const pageSize = 1_000;
 const chunk = 50_000;
 const settleMs = 5_000;
+/** From one waiting request to the next. */
+const startMs = 10;
 const measureMs = 20_000;
 const mebibyte = 1_048_576;
 const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
@@ -122,16 +124,20 @@ async function measureWaiting(pid: number, consumers: readonly Consumer[]): Prom
   await sleep(settleMs);
   const idle = { bytes: residentBytes(pid), perSecond: await transactionsPerSecond() };
   const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY });
-  const open = consumers.map(
-    ({ token, path }) =>
-      new Promise<number | undefined>((resolve, reject) => {
-        const options = { agent, headers: { authorization: `Bearer ${token}` } };
-        const sent = request(`${bench.baseUrl}${path}?wait=60`, options, (response) => {
-          response.resume().on('end', () => resolve(response.statusCode));
-        });
-        sent.on('error', reject).end();
-      }),
-  );
+  const open: Promise<number | undefined>[] = [];
+  for (const { token, path } of consumers) {
+    const sent = new Promise<number | undefined>((resolve, reject) => {
+      const options = { agent, headers: { authorization: `Bearer ${token}` } };
+      request(`${bench.baseUrl}${path}?wait=60`, options, (response) => {
+        response.resume().on('end', () => resolve(response.statusCode));
+      })
+        .on('error', reject)
+        .end();
+    });
+    open.push(sent);
+    // Many at once are more than a node on a slow machine admits.
+    await sleep(startMs);
+  }
   await sleep(settleMs);
   const busy = { bytes: residentBytes(pid), perSecond: await transactionsPerSecond() };
   const statuses = await Promise.all(open);

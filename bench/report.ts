@@ -39,7 +39,7 @@ const programs: Record<string, Program> = {
   },
   backlog: {
     args: [deliveries, 'backlog', '200000'],
-    quick: [deliveries, 'backlog', '100000'],
+    quick: [deliveries, 'backlog', '150000'],
     records: ['idle', 'backlog'],
   },
   disk: {

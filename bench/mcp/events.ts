@@ -142,33 +142,23 @@ async function measureStreams(
   agents: readonly Polling[],
   count: number,
 ): Promise<void> {
-  // What the polls left.
-  await collect(inspector);
-  await sleep(restMs);
-  const idle = await readCost(bench, pid);
+  const idle = await restUntilIdle(bench, pid, inspector);
+  // What as many requests leave behind without a stream that stays open.
+  for (const stream of await openStreams(bench, agents, count)) stream.destroy();
+  const without = await readResident(pid);
   const idleHeap = await collect(inspector);
-  const streams: ClientRequest[] = [];
-  while (streams.length < count) {
-    // So many at once that a node on a busy machine refuses none.
-    const opening = Array.from({ length: Math.min(opened, count - streams.length) }, (_, offset) => {
-      const index = streams.length + offset;
-      const agent = agents[index % agents.length] as Polling;
-      const ref = Math.floor(index / agents.length) % (streamsPerAgent - 1);
-      return openStream(bench, agent.token, String(ref));
-    });
-    streams.push(...(await Promise.all(opening)));
-  }
+  const streams = await openStreams(bench, agents, count);
   console.log(`${count} streams are open`);
-  await sleep(settleMs);
-  const soon = residentBytes(pid);
-  await sleep(restMs);
+  const open = await readResident(pid);
   const rested = await readCost(bench, pid);
   const heap = await collect(inspector);
   const forced = residentBytes(pid);
-  const mebibytes = (bytes: number) => (bytes / mebibyte).toFixed(1);
+  const above = (bytes: number) => ((bytes - idle.bytes) / mebibyte).toFixed(1);
+  const show = ({ soon, rested: later }: Resident) =>
+    `${above(soon)} after ${settleMs / 1_000} s, ${above(later)} after ${(settleMs + restMs) / 1_000} s`;
   console.log(
-    `${count} idle streams, MiB above idle: ${mebibytes(soon - idle.bytes)} after ${settleMs / 1_000} s, ` +
-      `${mebibytes(rested.bytes - idle.bytes)} after ${(settleMs + restMs) / 1_000} s, ${mebibytes(forced - idle.bytes)} after a forced collection`,
+    `MiB above idle: ${count} idle streams ${show(open)}, ${above(forced)} after a forced collection; ` +
+      `as many that were closed at once ${show(without)}`,
   );
   console.log(
     `each keeps ${Math.round((heap.objects - idleHeap.objects) / count)} bytes of objects and ${Math.round((heap.buffers - idleHeap.buffers) / count)} of buffers`,
@@ -178,6 +168,45 @@ async function measureStreams(
       `${rested.transactions.toFixed(1)} transactions a second (idle: ${idle.transactions.toFixed(1)})`,
   );
   for (const stream of streams) stream.destroy();
+}
+
+/** What earlier requests left is collected. */
+async function restUntilIdle(bench: Bench, pid: number, inspector: number) {
+  await collect(inspector);
+  await sleep(restMs);
+  return readCost(bench, pid);
+}
+
+interface Resident {
+  /** Bytes some time after now, and when the server has collected its garbage. */
+  soon: number;
+  rested: number;
+}
+
+async function readResident(pid: number): Promise<Resident> {
+  await sleep(settleMs);
+  const soon = residentBytes(pid);
+  await sleep(restMs);
+  return { soon, rested: residentBytes(pid) };
+}
+
+async function openStreams(
+  bench: Bench,
+  agents: readonly Polling[],
+  count: number,
+): Promise<ClientRequest[]> {
+  const streams: ClientRequest[] = [];
+  while (streams.length < count) {
+    // So many at once that a node on a busy machine refuses none.
+    const opening = Array.from({ length: Math.min(opened, count - streams.length) }, (_, offset) => {
+      const index = streams.length + offset;
+      const own = agents[index % agents.length] as Polling;
+      const ref = Math.floor(index / agents.length) % (streamsPerAgent - 1);
+      return openStream(bench, own.token, String(ref));
+    });
+    streams.push(...(await Promise.all(opening)));
+  }
+  return streams;
 }
 
 const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY });

@@ -2,10 +2,13 @@
  * Tool calls beside the same requests to the API, in turns of a tenth of a second, so that both have the same share of what else runs on
  * the machine: processor time of the server for each, rate with 16 connections, and time of a request with one connection. The
  * connections stay open. The server has one core to itself; PostgreSQL and the load share the others.
+ *
+ * The same for a bare Fastify that returns the bytes of one article: what a POST with this body and this response costs beside a GET,
+ * whatever the server does for it.
  */
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createAccount } from '../../src/accounts/account.ts';
@@ -25,6 +28,7 @@ import { article, secret } from '../support/article.ts';
 import { openLoad } from '../support/load.ts';
 
 const port = 4_813;
+const barePort = 4_814;
 const baseUrl = `http://localhost:${port}`;
 /** Fewer than the calls that a token can have in progress. */
 const connections = 16;
@@ -48,6 +52,9 @@ interface Work {
   request: string;
 }
 
+/** The same operation at the API and as a tool. */
+type Pair = readonly [rest: Work, tool: Work];
+
 /** @param options seconds for each operation */
 export async function measureTools([seconds = '20']: readonly string[]): Promise<void> {
   // Before PostgreSQL starts, because it inherits the CPU affinity.
@@ -56,50 +63,52 @@ export async function measureTools([seconds = '20']: readonly string[]): Promise
   const dataDir = mkdtempSync(join(tmpdir(), 'nuncio-bench-'));
   const postgres = await startEmbedded({ dataDir, role: 'server' });
   const db = openDatabase({ connectionString: postgres.connectionString, connectionsMax: 4 });
-  let server: ChildProcess | undefined;
+  const servers: ChildProcess[] = [];
   try {
     await migrate(postgres.connectionString);
     await migrateCollections(postgres.connectionString, (await loadPlatform(null)).collections);
     const tokens = await prepareTokens(db);
-    server = await start(postgres.connectionString);
+    const nuncio = await start('nuncio', port, postgres.connectionString);
+    servers.push(nuncio);
     const pairs = await preparePairs(tokens);
-    await measure(server, pairs, Number(seconds) * 1_000);
+    const file = join(dataDir, 'responses.json');
+    writeFileSync(file, JSON.stringify(await readResponses(pairs[0] as Pair)));
+    const bare = await start('bare', barePort, file);
+    servers.push(bare);
+    console.log('                     processor µs          one connection µs     responses/s');
+    for (const pair of pairs) await measure(nuncio, port, pair, Number(seconds) * 1_000);
+    const [rest, tool] = pairs[0] as Pair;
+    await measure(bare, barePort, [rest, { ...tool, name: `bare ${tool.name}` }], Number(seconds) * 1_000);
   } finally {
-    if (server !== undefined) await stop(server);
+    for (const server of servers) await stop(server);
     await db.destroy();
     await postgres.stop();
     rmSync(dataDir, { recursive: true, force: true });
   }
 }
 
-async function measure(
-  server: ChildProcess,
-  pairs: readonly (readonly [rest: Work, tool: Work])[],
-  milliseconds: number,
-): Promise<void> {
-  console.log('                     processor µs          one connection µs     responses/s');
-  for (const pair of pairs) {
-    const busy = await measureTurns(server, pair, connections, milliseconds);
-    const single = await measureTurns(server, pair, 1, milliseconds / 2);
-    const columns = [
-      busy.map(({ cpu, responses }) => cpu / responses),
-      single.map((sum) => (sum.milliseconds * 1_000) / sum.responses),
-      busy.map((sum) => (sum.responses * 1_000) / sum.milliseconds),
-    ].map(([rest = 0, tool = 0]) => {
-      return `${rest.toFixed(0).padStart(6)} ${tool.toFixed(0).padStart(6)}  ${(tool / rest).toFixed(2)}`;
-    });
-    console.log(`${pair[1].name.padEnd(18)} ${columns.join('   ')}`);
-  }
+async function measure(server: ChildProcess, at: number, pair: Pair, milliseconds: number): Promise<void> {
+  const busy = await measureTurns(server, at, pair, connections, milliseconds);
+  const single = await measureTurns(server, at, pair, 1, milliseconds / 2);
+  const columns = [
+    busy.map(({ cpu, responses }) => cpu / responses),
+    single.map((sum) => (sum.milliseconds * 1_000) / sum.responses),
+    busy.map((sum) => (sum.responses * 1_000) / sum.milliseconds),
+  ].map(([rest = 0, tool = 0]) => {
+    return `${rest.toFixed(0).padStart(6)} ${tool.toFixed(0).padStart(6)}  ${(tool / rest).toFixed(2)}`;
+  });
+  console.log(`${pair[1].name.padEnd(18)} ${columns.join('   ')}`);
 }
 
 /** @returns a sum for each, in their order */
 async function measureTurns(
   server: ChildProcess,
+  at: number,
   works: readonly Work[],
   ofEach: number,
   milliseconds: number,
 ): Promise<Sum[]> {
-  const loads = await Promise.all(works.map((work) => openLoad({ ...work, port, connections: ofEach })));
+  const loads = await Promise.all(works.map((work) => openLoad({ ...work, port: at, connections: ofEach })));
   const sums = works.map((): Sum => ({ responses: 0, milliseconds: 0, cpu: 0 }));
   // Compiles the code.
   for (const load of loads) await load.run(warmUpMs);
@@ -137,8 +146,7 @@ async function prepareTokens(db: Database): Promise<Tokens> {
   return { api: await tokenFor(baseUrl), mcp: await tokenFor(`${baseUrl}/mcp`) };
 }
 
-/** The same operation at the API and as a tool. */
-async function preparePairs({ api, mcp }: Tokens): Promise<(readonly [Work, Work])[]> {
+async function preparePairs({ api, mcp }: Tokens): Promise<Pair[]> {
   const { title, body } = article;
   const created = JSON.stringify({ title, body });
   let id = '';
@@ -180,6 +188,25 @@ async function preparePairs({ api, mcp }: Tokens): Promise<(readonly [Work, Work
   ];
 }
 
+/** What a bare server returns for both. */
+async function readResponses([rest, tool]: Pair): Promise<{ one: unknown; call: string }> {
+  const send = async ({ request }: Work) => {
+    const [head = '', body = ''] = request.split('\r\n\r\n');
+    const [first = '', ...lines] = head.split('\r\n');
+    const [method = '', path = ''] = first.split(' ');
+    const headers = lines
+      .map((line) => line.split(': ') as [string, string])
+      .filter(([name]) => !/^(?:host|content-length)$/i.test(name));
+    const response = await fetch(`http://127.0.0.1:${port}${path}`, {
+      method,
+      headers,
+      ...(body === '' ? {} : { body }),
+    });
+    return response.text();
+  };
+  return { one: JSON.parse(await send(rest)), call: await send(tool) };
+}
+
 const meta = {
   'io.modelcontextprotocol/protocolVersion': '2026-07-28',
   'io.modelcontextprotocol/clientCapabilities': {},
@@ -211,9 +238,9 @@ function cpuMicros({ pid }: ChildProcess): number {
   return times.reduce((sum, nanoseconds) => sum + Number(nanoseconds) / 1_000, 0);
 }
 
-async function start(connectionString: string): Promise<ChildProcess> {
+async function start(what: string, at: number, source: string): Promise<ChildProcess> {
   const script = new URL('../support/api_server.ts', import.meta.url).pathname;
-  const words = ['-c', cores.server, process.execPath, script, 'nuncio', String(port), connectionString];
+  const words = ['-c', cores.server, process.execPath, script, what, String(at), source];
   const child = spawn('taskset', words, { stdio: ['ignore', 'pipe', 'inherit'] });
   await new Promise((resolve, reject) => {
     child.stdout?.once('data', resolve);

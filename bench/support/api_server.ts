@@ -1,6 +1,6 @@
 /**
  * A measured server, as a separate process. `node api_server.ts bare <port> <file>` starts Fastify routes that return
- * Nuncio's responses from the file, `{ one, list }`, as objects in memory. `node api_server.ts nuncio <port>
+ * Nuncio's responses from the file, `{ one, list, call }`, as objects in memory and the text of a tool call. `node api_server.ts nuncio <port>
  * <database>` starts the complete server and discards its log. It prints `ready`, and exits on SIGTERM. SIGUSR2
  * starts a profile, which is written at the exit to the file named last.
  */
@@ -19,9 +19,10 @@ const [what, port = '', source = '', profileFile = ''] = process.argv.slice(2);
 let close: () => Promise<void>;
 if (what === 'bare') {
   const app = Fastify();
-  const { one, list } = JSON.parse(readFileSync(source, 'utf8'));
+  const { one, list, call } = JSON.parse(readFileSync(source, 'utf8'));
   app.get('/articles/:id', async () => one);
   app.get('/articles', async () => list);
+  app.post('/mcp', (_request, reply) => reply.type('application/json').send(call));
   await app.listen({ port: Number(port), host: '127.0.0.1' });
   close = () => app.close();
 } else {

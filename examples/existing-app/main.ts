@@ -44,6 +44,7 @@ const guide = await runGuide({
 });
 opened.defer(guide.stop);
 const [nuncioUrl, shopUrl, partnerUrl] = guide.urls;
+const stopped = Promise.race([once(process, 'SIGINT'), once(process, 'SIGTERM')]);
 process.stdout.write(`
   The shop                 ${shopUrl}   ann@example.com, password "correct horse"
   Somebody else's app      ${partnerUrl}/connect   connect the shop, place an order, and see it at ${partnerUrl}
@@ -51,7 +52,7 @@ process.stdout.write(`
   The guide's files        ${folder}   (^C ends it all and deletes them)
 
 `);
-await Promise.race([once(process, 'SIGINT'), once(process, 'SIGTERM')]);
+await stopped;
 
 /** What `npm install` in the guide does, with the sources of this checkout as `nuncio`. */
 async function linkPackages(): Promise<void> {
