@@ -358,9 +358,8 @@ function limitServerLoad(
     requestsMax: config.concurrentRequests,
     page: showProblem,
     headers: Object.entries(headersOf(config)).flat(),
-    identify(authorization) {
-      // The last word is the token, whatever the scheme.
-      const claims = claimsOf(authorization.split(' ').at(-1) as string);
+    identify(token) {
+      const claims = claimsOf(token);
       if (claims === undefined) return undefined;
       const { accountId, clientId } = claims;
       return accountId === null

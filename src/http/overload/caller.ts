@@ -10,28 +10,30 @@ export interface Caller {
   group: string | null;
 }
 
-/** All remembered headers in characters, and one of them. Longer ones are looked up each time. */
+/** All remembered headers in characters, and one of them. Tokens in longer ones are looked up each time. */
 const authorizationsLengthMax = 2_097_152;
 const authorizationLengthMax = 2_048;
 
 /**
- * Remembers the callers of headers, because comparing text costs less than the digest with which tokens are looked up.
- * @param identify the caller of an `Authorization` header whose token was verified before; undefined for others
+ * Remembers the callers of tokens, because comparing text costs less than the digest with which tokens are looked up.
+ * @param identify the caller of a token that was verified before; undefined for others
  */
 export function rememberCallers(
-  identify: (authorization: string) => Caller | undefined,
+  identify: (token: string) => Caller | undefined,
 ): (request: IncomingMessage) => Caller | undefined {
   const callers = new LRUCache<string, Caller>({
     maxSize: authorizationsLengthMax,
     maxEntrySize: authorizationLengthMax,
-    sizeCalculation: (_caller, authorization) => authorization.length,
   });
   return ({ headers: { authorization } }) => {
     if (authorization === undefined) return undefined;
-    const known = callers.get(authorization);
+    // The last word, whatever the scheme: a caller that varies the rest has one entry.
+    const token = authorization.slice(authorization.lastIndexOf(' ') + 1);
+    const known = callers.get(token);
     if (known !== undefined) return known;
-    const caller = identify(authorization);
-    if (caller !== undefined) callers.set(authorization, caller);
+    const caller = identify(token);
+    // A part of a string keeps the whole one in memory.
+    if (caller !== undefined) callers.set(token, caller, { size: authorization.length });
     return caller;
   };
 }

@@ -35,8 +35,8 @@ export interface OverloadOptions {
   logger: FastifyBaseLogger;
   /** The most requests in progress; 0 for no limit. */
   requestsMax: number;
-  /** The caller of an `Authorization` header whose token was verified before; undefined for others. */
-  identify: (authorization: string) => Caller | undefined;
+  /** The caller of a token that was verified before; undefined for others. */
+  identify: (token: string) => Caller | undefined;
   /** Headers of all responses, as names and values in turn. */
   headers: readonly string[];
   /** Tells browsers. */
