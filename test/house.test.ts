@@ -4,6 +4,7 @@
  */
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { glob } from 'node:fs/promises';
 import { dirname, join, normalize } from 'node:path';
@@ -404,6 +405,13 @@ test('no file uses a word that the glossary replaces', async () => {
     }
   }
   assert.deepEqual(wrong, []);
+});
+
+test('no file has the marks of an unfinished merge', (t) => {
+  const { stdout, status } = spawnSync('git', ['grep', '-nE', '^(<{7}|>{7})( |$)'], { encoding: 'utf8' });
+  // `git grep` exits with 1 if it finds nothing.
+  if (status !== 0 && status !== 1) return t.skip('needs git, and a clone');
+  assert.equal(stdout, '');
 });
 
 /** A longer name tells several behaviors, or tells the one twice. */

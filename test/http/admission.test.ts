@@ -125,6 +125,46 @@ test('callers take turns, and the last class is not shut out', (t) => {
   assert.ok(admittedAfter(last) <= 16);
 });
 
+/** So many callers that each holds its share of the ordinary places, and some are free. @returns their requests */
+function fillShares(admission: Admission): Request[] {
+  const callers = ['a', 'b', 'c', 'd'].map((name) => caller(name));
+  const requests = callers.flatMap((each) => flood(admission, 'ordinary', each, 60));
+  assert.ok(admission.waitingOf('ordinary') > 100);
+  assert.ok(admission.inProgress < admission.places - 10);
+  return requests;
+}
+
+test('while the thread is busy and ordinary requests wait, one of nine is of the last class', (t) => {
+  const admission = new Admission(64);
+  t.after(() => admission.stop());
+  const ordinary = fillShares(admission);
+  admission.isBusy = true;
+  const last = ofMany(admission, 'last', 100, 'list ');
+  assert.ok(counted(last, 'admitted') <= 2);
+  const before = counted(last, 'admitted');
+  const all = [...ordinary, ...last];
+  // Each one that ends lets another one in, in its class or the other.
+  serve(all, 90);
+  const served = counted(last, 'admitted') - before;
+  assert.ok(served >= 8 && served <= 12, `${served}`);
+  admission.isBusy = false;
+  assert.equal(enter(admission, 'last', caller('another list')).state, 'admitted');
+});
+
+test('a busy thread serves the last class also while ordinary requests get nowhere', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(64);
+  t.after(() => admission.stop());
+  fillShares(admission);
+  admission.isBusy = true;
+  const last = ofMany(admission, 'last', 20, 'list ');
+  const before = counted(last, 'admitted');
+  pass(100);
+  assert.equal(counted(last, 'admitted'), before + 2);
+  pass(100);
+  assert.equal(counted(last, 'admitted'), before + 4);
+});
+
 test('a paused request gives its place to others, and takes one before those that had none', async (t) => {
   const admission = new Admission(8);
   t.after(() => admission.stop());

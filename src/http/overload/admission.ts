@@ -74,17 +74,19 @@ const waits: Readonly<Record<Precedence, { factor: number; waitMsMax: number; ta
 };
 /** An interval of the queues. */
 const sweepMs = 100;
-/** Every so many turns the last class goes before the ordinary one, so that it is never shut out. */
-const lastTurn = 8;
-
-const usualOrder: readonly Precedence[] = precedences;
-const otherOrder: readonly Precedence[] = ['first', 'last', 'ordinary'];
+/** While ordinary requests wait, the last class gets a turn for so many of them, and some in each interval, so that it is never shut out. */
+const ordinaryForOneLast = 8;
+const lastPerSweep = 2;
+const lastBeforeOrdinary: readonly Precedence[] = ['first', 'last', 'ordinary'];
 
 export class Admission {
   readonly placesMax: number;
   #places: number;
+  /** Whether the server thread works nearly all the time. */
+  isBusy = false;
   #inProgress = 0;
-  #turn = 0;
+  /** Turns of the last class before ordinary requests. */
+  #lastCredit = 0;
   #isOffering = false;
   #sweep: NodeJS.Timeout | undefined;
   readonly #held: Readonly<Record<Precedence, HeldPlaces>> = {
@@ -199,6 +201,12 @@ export class Admission {
     place.state = 'held';
     this.#held[place.precedence].add(place);
     this.#inProgress += 1;
+    if (place.precedence === 'last') this.#addLastCredit(-1);
+    if (place.precedence === 'ordinary') this.#addLastCredit(1 / ordinaryForOneLast);
+  }
+
+  #addLastCredit(credit: number): void {
+    this.#lastCredit = Math.min(Math.max(0, this.#lastCredit + credit), lastPerSweep);
   }
 
   #release(place: Place): void {
@@ -211,8 +219,17 @@ export class Admission {
     const others = precedence === 'first' ? 0 : reserveOf(this.#places);
     return (
       this.#inProgress < this.#places - others &&
-      this.#held[precedence].size < partOf(precedence, this.#places)
+      this.#held[precedence].size < partOf(precedence, this.#places) &&
+      (precedence !== 'last' || this.#mayLastGo())
     );
+  }
+
+  /**
+   * Shares always leave some places free, and ordinary requests wait for theirs. If the last class took all those places on a busy thread, it
+   * would get most of the thread's time.
+   */
+  #mayLastGo(): boolean {
+    return !this.isBusy || this.#lastCredit >= 1 || this.waitingOf('ordinary') === 0;
   }
 
   #hasRoom(place: Place): boolean {
@@ -236,7 +253,6 @@ export class Admission {
     for (let next = this.#next(); next !== undefined; next = this.#next()) {
       // The client may have gone, which `leave` says.
       if (next.place.state !== 'waiting') continue;
-      this.#turn += 1;
       this.#hold(next.place);
       next.admit();
     }
@@ -244,7 +260,7 @@ export class Admission {
   }
 
   #next(): Waiter<Place> | undefined {
-    const order = this.#turn % lastTurn === 0 ? otherOrder : usualOrder;
+    const order = this.#lastCredit >= 1 ? lastBeforeOrdinary : precedences;
     for (const precedence of order) {
       const { resumed, byOwner } = this.#queues[precedence];
       if ((resumed.length === 0 && byOwner.size === 0) || !this.#hasRoomInClass(precedence)) continue;
@@ -291,6 +307,8 @@ export class Admission {
       place.state = 'left';
       refuse(reason);
     }
+    this.#addLastCredit(lastPerSweep);
+    this.#offer();
   }
 }
 

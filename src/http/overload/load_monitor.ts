@@ -23,6 +23,8 @@ const databaseWaitMsMax = 25;
 const placesMin = 8;
 /** A late event loop takes no more than this part. If it is late because it refuses, fewer places would only serve less. */
 const loopPartMin = 1 / 4;
+/** Part of the time in which a busy thread works. */
+const busyPart = 0.9;
 const decrease = 0.75;
 const increase = 4;
 
@@ -41,6 +43,7 @@ export class LoadMonitor {
   #waiting = Number.POSITIVE_INFINITY;
   #acquired = 0;
   #isIdle = true;
+  #used = performance.eventLoopUtilization();
 
   constructor(admission: Admission, db: Database) {
     this.#admission = admission;
@@ -64,6 +67,7 @@ export class LoadMonitor {
     this.#lateMs = Number.POSITIVE_INFINITY;
     this.#waiting = Number.POSITIVE_INFINITY;
     this.#acquired = poolStatus(this.#db).acquired;
+    this.#used = performance.eventLoopUtilization();
     this.#begunAt = performance.now();
     this.#isIdle = this.#admission.inProgress === 0;
     this.#next();
@@ -88,6 +92,7 @@ export class LoadMonitor {
     const elapsedMs = performance.now() - this.#begunAt;
     const served = poolStatus(this.#db).acquired - this.#acquired;
     this.databaseWaitMs = (this.#waiting * elapsedMs) / Math.max(served, 1);
+    this.#admission.isBusy = performance.eventLoopUtilization(this.#used).utilization > busyPart;
     this.#adapt();
     const isOver = this.#isIdle && this.#admission.inProgress === 0;
     if (isOver && this.#admission.places === this.#admission.placesMax) this.stop();
