@@ -92,39 +92,49 @@ async function compare(limit: string, db: Database, measured: Measured) {
     const sampling = sample(measured);
     const phase = { port, rate, seconds: duration, connectionsMax, requests, latencyMsMax };
     const result = await runPhase(measured.generator, phase);
-    const { cores, text } = await sampling.end();
+    const text = await sampling.end();
     await journeys.stop();
     show(`offered ${rate}/s${name}`, result);
     const good = result.good / result.seconds;
-    return { ...result, rate: good, perCore: good / cores, text: `${text}; ${journeys.describe()}` };
+    const work = result.goodOf.reduce((sum, count, kind) => sum + (count * (costs[kind] ?? 0)) / duration, 0);
+    const byKind = result.goodOf.map((count) => Math.round(count / duration)).join(', ');
+    return { ...result, rate: good, work, text: `by kind ${byKind}; ${text}; ${journeys.describe()}` };
   };
-  let best = { rate: 0, perCore: 0 };
+  let best = { rate: 0, work: 0 };
+  const costs = await closedLoop(requests);
+  const meanCost = costs.reduce((sum, cost, kind) => sum + (cost * (requests[kind]?.weight ?? 0)) / 100, 0);
+  const each = costs.map((cost) => (cost * 1e6).toFixed(0)).join(', ');
+  console.log(`microseconds of a request by kind (an article, a list, a creation, a publish): ${each}`);
   // Up to a rate that the node does not hold, whenever it is tried.
-  const estimate = await closedLoop(requests);
-  for (let rate = Math.round(estimate * 0.7), misses = 0; misses < missesMax; ) {
+  for (let rate = Math.round(0.7 / meanCost), misses = 0; misses < missesMax; ) {
     const result = await offer('', rate, searchSeconds);
     if (result.rate > best.rate) best = result;
     const isHeld = result.good > 0.9 * result.offered;
     misses = isHeld ? 0 : misses + 1;
     if (isHeld) rate = Math.round(rate * 1.2);
   }
-  const rates = new Map<string, number[]>();
+  const rates = new Map<string, (typeof best)[]>();
   for (const each of values.factors.split(',')) {
     const [factor = '', duration = seconds] = each.split('@');
     const result = await offer(`, ${factor} x`, Math.round(best.rate * Number(factor)), Number(duration));
-    rates.set(factor, [...(rates.get(factor) ?? []), result.rate]);
-    const ratios = [result.rate / best.rate, result.perCore / best.perCore].map((ratio) => ratio.toFixed(2));
-    console.log(
-      `  goodput ${ratios[0]} of the best, ${ratios[1]} by processor time of the server; ${result.text}`,
-    );
+    rates.set(factor, [...(rates.get(factor) ?? []), result]);
+    const ratios = [result.rate / best.rate, result.work / best.work].map((ratio) => ratio.toFixed(2));
+    console.log(`  goodput ${ratios[0]} of the best in requests, ${ratios[1]} in work; ${result.text}`);
   }
   // The machine's speed changes from minute to minute, and the best goodput is one of a few seconds.
-  const means = [...rates].map(
-    ([factor, each]) => [factor, each.reduce((a, b) => a + b) / each.length] as const,
-  );
-  const [, atOnce = Number.NaN] = means.find(([factor]) => factor === '1') ?? [];
-  for (const [factor, mean] of means)
-    console.log(`${factor} x: ${mean.toFixed(0)}/s on average, ${(mean / atOnce).toFixed(2)} of 1 x`);
+  const meanOf = (factor: string, of: keyof typeof best) => {
+    const all = (rates.get(factor) ?? []).map((each) => each[of]);
+    return all.reduce((a, b) => a + b, 0) / all.length;
+  };
+  for (const factor of rates.keys()) {
+    const [inRequests, inWork] = (['rate', 'work'] as const).map((of) =>
+      (meanOf(factor, of) / meanOf('1', of)).toFixed(2),
+    );
+    const rate = meanOf(factor, 'rate').toFixed(0);
+    console.log(
+      `${factor} x: ${rate}/s on average, ${inRequests} of 1 x in requests, ${inWork} of it in work`,
+    );
+  }
 }
 
 function show(name: string, { seconds: duration, processor, ...result }: PhaseResult) {
@@ -253,7 +263,7 @@ function sample({ nuncio, dataDir }: Measured) {
         `RSS max ${Math.round(rssMax / 1_048_576)} MiB; event loop p99 max ${Math.round(loopLag * 1_000)} ms; ` +
         `places ${Math.min(...limits)} to ${Math.max(...limits)}; ` +
         `refused so far ${refused.map((line) => line.replace('nuncio_requests_refused_total', '')).join(' ')}`;
-      return { cores: cores('nuncio'), text };
+      return text;
     },
   };
 }
@@ -276,19 +286,14 @@ function cpuSeconds(pids: readonly number[]): number {
   return ticks / 100;
 }
 
-/** The rate of 32 connections that send as fast as responses arrive, each kind on its own, weighted as in the mix. */
-async function closedLoop(requests: Phase['requests']): Promise<number> {
-  const statuses = [200, 200, 201, 202];
-  let secondsEach = 0;
-  let weights = 0;
-  for (const [index, status] of statuses.entries()) {
-    const own = requests.filter((_request, at) => at % statuses.length === index);
-    const { text = '', weight = 0 } = own[0] ?? {};
-    const rate = await load({ port, connections: 32, milliseconds: 3_000, request: text, status });
-    secondsEach += weight / rate;
-    weights += weight;
+/** Seconds that the node needs for a request of each kind, from the rate of 32 connections that send as fast as responses arrive. */
+async function closedLoop(requests: Phase['requests']): Promise<number[]> {
+  const costs: number[] = [];
+  for (const [kind, status] of [200, 200, 201, 202].entries()) {
+    const { text = '' } = requests.find((each) => each.kind === kind) ?? {};
+    costs.push(1 / (await load({ port, connections: 32, milliseconds: 3_000, request: text, status })));
   }
-  return weights / secondsEach;
+  return costs;
 }
 
 async function prepareAccounts(db: Database) {
@@ -317,7 +322,7 @@ async function prepareRequests(db: Database, journeyClient: TestClient, accounts
   });
   const machine = { ...publisher, secret, redirectUri: '' };
   const publishing = await clientToken(server, machine, ['write:events']);
-  const requests: { text: string; weight: number }[] = [];
+  const requests: { text: string; weight: number; kind: number }[] = [];
   for (const [index, account] of accounts.entries()) {
     const { client, secret: own } = await createClient(db, {
       name: `App ${index}`,
@@ -336,10 +341,10 @@ async function prepareRequests(db: Database, journeyClient: TestClient, accounts
     }
     const event = JSON.stringify({ kind: 'push', account: account.id, body: pushBody('measured') });
     requests.push(
-      { text: head('GET', `/articles/${id}`, accessToken), weight: 50 },
-      { text: head('GET', '/articles?limit=20', accessToken), weight: 10 },
-      { text: head('POST', '/articles', accessToken, body) + body, weight: 15 },
-      { text: head('POST', '/events', publishing, event) + event, weight: 25 },
+      { text: head('GET', `/articles/${id}`, accessToken), weight: 50, kind: 0 },
+      { text: head('GET', '/articles?limit=20', accessToken), weight: 10, kind: 1 },
+      { text: head('POST', '/articles', accessToken, body) + body, weight: 15, kind: 2 },
+      { text: head('POST', '/events', publishing, event) + event, weight: 25, kind: 3 },
     );
   }
   return requests;

@@ -11,6 +11,7 @@ import Fastify from 'fastify';
 import { pino } from 'pino';
 import { openLogDestination } from '../../src/commands/log_destination.ts';
 import { loadConfig } from '../../src/config/config.ts';
+import { shortenCollectionPauses } from '../../src/garbage_collection.ts';
 import { loadPlatform } from '../../src/platform.ts';
 import { startServer } from '../../src/server.ts';
 import { secret } from './article.ts';
@@ -26,6 +27,8 @@ if (what === 'bare') {
   await app.listen({ port: Number(port), host: '127.0.0.1' });
   close = () => app.close();
 } else {
+  // As `nuncio start` does.
+  shortenCollectionPauses();
   // The rate limiter counts, but its limit is never reached.
   const limit = process.env.BENCH_CONCURRENT_REQUESTS;
   const environment = {

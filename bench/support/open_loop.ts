@@ -14,16 +14,17 @@ export interface Phase {
   rate: number;
   seconds: number;
   connectionsMax: number;
-  /** Whole requests, taken at random by weight. */
-  requests: readonly { text: string; weight: number }[];
+  /** Whole requests, taken at random by weight, and the number of their kind. */
+  requests: readonly { text: string; weight: number; kind: number }[];
   /** A response counts up to this time after the request was due. */
   latencyMsMax: number;
 }
 
 export interface PhaseResult {
   offered: number;
-  /** Accepted in time, and accepted too late. */
+  /** Accepted in time, all and by kind, and accepted too late. */
   good: number;
+  goodOf: readonly number[];
   late: number;
   refused: number;
   /** Other statuses, closed connections, and requests that got no response. */
@@ -57,6 +58,7 @@ class Connection {
   readonly socket: Socket;
   readonly isOpen: Promise<unknown>;
   dueAt = 0;
+  kind = 0;
   isBusy = false;
   #head = '';
   #missing = 0;
@@ -89,16 +91,20 @@ class Connection {
 }
 
 /** Returns requests at random by weight. */
-function picker(requests: Phase['requests']): () => Buffer {
+function picker(requests: Phase['requests']): () => { bytes: Buffer; kind: number } {
   const total = requests.reduce((sum, { weight }) => sum + weight, 0);
-  const all = requests.map(({ text, weight }) => ({ bytes: Buffer.from(text), share: weight / total }));
+  const all = requests.map(({ text, weight, kind }) => ({
+    bytes: Buffer.from(text),
+    share: weight / total,
+    kind,
+  }));
   return () => {
     let left = Math.random();
     const found = all.find(({ share }) => {
       left -= share;
       return left <= 0;
     });
-    return (found ?? all[0])?.bytes ?? Buffer.alloc(0);
+    return (found ?? all[0]) as (typeof all)[number];
   };
 }
 
@@ -130,7 +136,8 @@ class Run {
   readonly failures = new Map<number, number>();
   readonly counts = { offered: 0, good: 0, late: 0, refused: 0, failed: 0, unsent: 0 };
   readonly #phase: Phase;
-  readonly #pick: () => Buffer;
+  readonly goodOf: number[];
+  readonly #pick: ReturnType<typeof picker>;
   readonly #idle: Connection[] = [];
   readonly #connections = new Set<Connection>();
   #inFlight = 0;
@@ -138,6 +145,7 @@ class Run {
   constructor(phase: Phase) {
     this.#phase = phase;
     this.#pick = picker(phase.requests);
+    this.goodOf = Array(Math.max(...phase.requests.map(({ kind }) => kind)) + 1).fill(0);
   }
 
   /** Opens all connections, some at a time. */
@@ -181,7 +189,9 @@ class Run {
     connection.dueAt = dueAt;
     connection.isBusy = true;
     this.#inFlight += 1;
-    connection.socket.write(this.#pick());
+    const { bytes, kind } = this.#pick();
+    connection.kind = kind;
+    connection.socket.write(bytes);
   }
 
   #onResponse(connection: Connection, status: number): void {
@@ -190,12 +200,13 @@ class Run {
       connection.isBusy = false;
       this.#inFlight -= 1;
       // The ramp does not count.
-      if (connection.dueAt >= this.measuredFrom) this.#note(status, performance.now() - connection.dueAt);
+      if (connection.dueAt >= this.measuredFrom)
+        this.#note(status, connection.kind, performance.now() - connection.dueAt);
     }
     if (status !== 0) this.#idle.push(connection);
   }
 
-  #note(status: number, ms: number): void {
+  #note(status: number, kind: number, ms: number): void {
     if (status === 503) {
       this.counts.refused += 1;
       this.refusedLatencies.push(ms);
@@ -204,7 +215,9 @@ class Run {
       this.failures.set(status, (this.failures.get(status) ?? 0) + 1);
     } else {
       this.latencies.push(ms);
-      this.counts[ms <= this.#phase.latencyMsMax ? 'good' : 'late'] += 1;
+      const isLate = ms > this.#phase.latencyMsMax;
+      this.counts[isLate ? 'late' : 'good'] += 1;
+      if (!isLate) this.goodOf[kind] = (this.goodOf[kind] ?? 0) + 1;
     }
   }
 }
@@ -219,9 +232,10 @@ async function run(phase: Phase): Promise<PhaseResult> {
   const { user, system } = process.cpuUsage(before);
   const elapsed = (performance.now() - startedAt) / 1_000;
   await measured.end();
-  const { counts, failures, latencies, refusedLatencies } = measured;
+  const { counts, goodOf, failures, latencies, refusedLatencies } = measured;
   return {
     ...counts,
+    goodOf,
     failures,
     p50Ms: quantile(latencies, 0.5),
     p99Ms: quantile(latencies, 0.99),

@@ -81,7 +81,8 @@ async function checkClock(db: Database, { skew }: DatabaseLimits): Promise<Check
 async function checkTransactions(db: Database, { transaction }: DatabaseLimits): Promise<Check> {
   const { rows } = await sql<{ seconds: number | null; application: string | null; prepared: number }>`
     select extract(epoch from now() - oldest.xact_start)::float8 as seconds, oldest.application_name as application,
-      (select count(*)::int from pg_prepared_xacts where prepared < now() - interval '5 minutes') as prepared
+      (select count(*)::int from pg_prepared_xacts
+        where prepared < now() - make_interval(secs => ${transaction.warning})) as prepared
     from (select) as one left join lateral (
       select xact_start, application_name from pg_stat_activity
       where datname = current_database() and xact_start is not null and pid <> pg_backend_pid()
@@ -93,7 +94,7 @@ async function checkTransactions(db: Database, { transaction }: DatabaseLimits):
   const advice =
     'Find it in pg_stat_activity and end it (pg_terminate_backend). Until then PostgreSQL cannot remove dead rows, and fan-out becomes slow.';
   if (prepared > 0) {
-    const what = `${countText(prepared, 'prepared transaction')} of more than 5 minutes`;
+    const what = `${countText(prepared, 'prepared transaction')} of more than ${durationText(transaction.warning)}`;
     return check(
       'database.transactions',
       'warning',

@@ -306,6 +306,40 @@ test('a transaction that stays open is found with the name of its application', 
   assert.match(found.advice ?? '', /pg_terminate_backend/);
 });
 
+test('a table without a partition for today is found', async () => {
+  const stopped = await startTestServer({ after: (hook) => after(hook) });
+  await stopped.running.close();
+  const db = openDatabase({ connectionString: stopped.databaseUrl, connectionsMax: 1 });
+  after(() => db.destroy());
+  const examined = async () => find(await examine(storageProbes(db, null)), 'partitions');
+  assert.equal((await examined()).state, 'ok');
+  await sql`do $$ declare name text; begin
+    for name in select inhrelid::regclass from pg_inherits where inhparent = 'attempts'::regclass loop
+      execute format('drop table %s', name);
+    end loop; end $$`.execute(db);
+  const found = await examined();
+  assert.deepEqual([found.state, found.summary], ['error', 'attempts has no partition for today']);
+  assert.match(found.advice ?? '', /"partitions" in its log/);
+  await sql`select ensure_day_partitions(7)`.execute(db);
+  assert.equal((await examined()).state, 'ok');
+});
+
+test('used up transaction ids are found', async () => {
+  const examined = async (warning: number, error: number) => {
+    const limits = { ...databaseLimits, transactionIds: { warning, error } };
+    return find(await examine(databaseStateProbes(server.db, limits)), 'database.transaction_ids');
+  };
+  const { state, values } = await examined(1_000_000_000, 1_800_000_000);
+  assert.equal(state, 'ok');
+  const age = Number(values.age);
+  assert.ok(age > 100, `${age}`);
+  const warned = await examined(age, 1_800_000_000);
+  assert.equal(warned.state, 'warning');
+  assert.match(warned.summary, /^\d+ of 2,147 million transaction ids are used up$/);
+  assert.match(warned.advice ?? '', /vacuum freeze/);
+  assert.equal((await examined(age, age)).state, 'error');
+});
+
 test('a standby that lags, a slot that keeps WAL and a failing archive are found', async (t) => {
   const { primary, standby } = await startReplicated(t);
   const db = openDatabase({ connectionString: primary.connectionString, connectionsMax: 1 });

@@ -69,8 +69,8 @@ export class Place {
  */
 const waits: Readonly<Record<Precedence, { factor: number; waitMsMax: number; targetMs: number }>> = {
   first: { factor: 4, waitMsMax: 5_000, targetMs: 1_000 },
-  ordinary: { factor: 16, waitMsMax: 1_000, targetMs: 100 },
-  last: { factor: 8, waitMsMax: 1_000, targetMs: 100 },
+  ordinary: { factor: 16, waitMsMax: 1_000, targetMs: 25 },
+  last: { factor: 8, waitMsMax: 1_000, targetMs: 25 },
 };
 /** An interval of the queues. */
 const sweepMs = 100;
