@@ -39,32 +39,45 @@ interface CollectionOptions {
 
 const restPauseMs = 10_000;
 /**
- * A server rests when its process needed at most this share of a processor. The utilization of an event loop also counts the time in
- * which a thread waits for a processor, so beside busy programs the server would never rest. A server with ten events a second does
- * not rest.
+ * A server rests when it did at most so many pieces of work (requests, attempts) in that time. The processor time that it needs at rest
+ * says less: on a slow machine, or with a thousand idle streams, it is as much as for a few events a second on a fast one.
  */
-const restingShare = 0.02;
+const restingWork = 10;
+/** A process that needs more than this share of a processor has other work, such as a recovery or housekeeping. */
+const restingShare = 0.1;
 /** A collection is worth its pause when the heap has grown by this many bytes. */
 const worthwhileBytes = 16_777_216;
+
+export interface RestOptions {
+  /** How many pieces of work the thread has done since its start. */
+  workDone: () => number;
+  /** Releases what is kept only to be fast. */
+  beforeCollection?: () => void;
+  /** Milliseconds without much work after which the server rests. */
+  pauseMs?: number;
+}
 
 /**
  * When the server rests, collects once what its start or a load left in the heap of the current thread.
  *
- * @param beforeCollection releases what is kept only to be fast
- * @param pauseMs milliseconds without work after which the server rests
  * @returns stops it
  */
-export function collectAtRest(beforeCollection = () => {}, pauseMs = restPauseMs): () => void {
+export function collectAtRest({
+  workDone,
+  beforeCollection = () => {},
+  pauseMs = restPauseMs,
+}: RestOptions): () => void {
   let bytes = 0;
-  let [usedBefore, at] = [usedMs(), performance.now()];
+  let [workBefore, usedBefore, at] = [workDone(), usedMs(), performance.now()];
   const timer = setInterval(() => {
     const share = (usedMs() - usedBefore) / (performance.now() - at);
-    if (share <= restingShare && heapBytes() >= bytes + worthwhileBytes) {
+    const isResting = workDone() - workBefore <= restingWork && share <= restingShare;
+    if (isResting && heapBytes() >= bytes + worthwhileBytes) {
       beforeCollection();
       collectGarbage();
       bytes = heapBytes();
     }
-    [usedBefore, at] = [usedMs(), performance.now()];
+    [workBefore, usedBefore, at] = [workDone(), usedMs(), performance.now()];
   }, pauseMs);
   timer.unref();
   return () => clearInterval(timer);

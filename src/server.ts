@@ -143,7 +143,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     limitServerLoad(app, options, db, registry, (token) => claimsOf(token)),
   );
   registerTracing(app);
-  countRequests(app, registry, db);
+  const requestsServed = countRequests(app, registry, db);
   const metricsApp = openMetricsApplication(options, app, opened);
   const metrics = async () => (await Promise.all([registry.metrics(), webhooks.metrics()])).join('\n');
   registerMetrics(metricsApp, registry.contentType, metrics, metricsAccess(config));
@@ -240,7 +240,9 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     logger,
   });
   opened.defer('deliveries', () => webhooks.stop());
-  if (options.collectsGarbage) opened.defer('garbage collection', collectAtRest());
+  if (options.collectsGarbage) {
+    opened.defer('garbage collection', collectAtRest({ workDone: requestsServed }));
+  }
   registerHealth(app, db, () => webhooks.workers());
   const apis = createGuardedFetch(
     { ...egress, allowLoopback: config.insecureSubscribers, allow: platform.webhooks.allow },

@@ -37,8 +37,8 @@ export function countFalseHints(registry: Registry): (channel: string, count: nu
   return (channel, count) => counter.inc({ channel }, count);
 }
 
-/** Counts the requests of the application. */
-export function countRequests(app: FastifyInstance, registry: Registry, db: Database): void {
+/** Counts the requests of the application. @returns how many were served so far, without those of health checks and for metrics */
+export function countRequests(app: FastifyInstance, registry: Registry, db: Database): () => number {
   const requests = new Counter({
     name: 'nuncio_http_requests_total',
     help: 'Requests served, by method, route and status; without those that overload refuses early (nuncio_requests_refused_total).',
@@ -64,13 +64,16 @@ export function countRequests(app: FastifyInstance, registry: Registry, db: Data
       this.set({ state: 'waiting' }, waiting);
     },
   });
+  let served = 0;
   app.addHook('onResponse', ({ method, routeOptions }, reply, done) => {
+    if (routeOptions.config.precedence !== 'exempt') served += 1;
     // Use the route's pattern, not the path: clients must not be able to create time series.
     const route = routeOptions.url ?? 'none';
     requests.inc({ method, route, status: reply.statusCode });
     durations.observe({ method, route }, reply.elapsedTime / 1_000);
     done();
   });
+  return () => served;
 }
 
 /**

@@ -251,7 +251,12 @@ class Engine {
     this.#agentControl.start();
     // Not awaited: it reads every lane.
     void this.#warn().catch(this.#onError);
-    if (this.#collectsGarbage) this.#stopCollecting = collectAtRest(() => this.#cache.clear());
+    if (this.#collectsGarbage) {
+      this.#stopCollecting = collectAtRest({
+        workDone: () => this.#metrics.attempts,
+        beforeCollection: () => this.#cache.clear(),
+      });
+    }
     this.#isStarted = true;
   }
 

@@ -28,6 +28,8 @@ export interface WorkerStatus {
 }
 
 export interface WorkerMetrics {
+  /** Since the start. */
+  readonly attempts: number;
   attempt(error: AttemptError | null): void;
   /** @param seconds from an event to the first attempt of its delivery */
   lag(seconds: number): void;
@@ -73,8 +75,15 @@ export function createWorkerMetrics(
   addExpiringParkedEvents(registers, db);
   addWorkerStatus(registers, status);
   addEngineUse(registers);
+  let attempts = 0;
   return {
-    attempt: (error) => countAttempt(error ?? 'accepted'),
+    get attempts() {
+      return attempts;
+    },
+    attempt: (error) => {
+      attempts += 1;
+      countAttempt(error ?? 'accepted');
+    },
     lag: (seconds) => lag.observe(seconds),
     failing: (what) => failing.inc({ what }),
     claimed: (count) => claims.observe(count),
