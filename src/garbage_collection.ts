@@ -37,14 +37,15 @@ interface CollectionOptions {
   flavor: 'last-resort';
 }
 
+/** How long a thread must have rested. */
 const restPauseMs = 10_000;
 /**
- * A server rests when it did at most so many pieces of work (requests, attempts) in that time. The processor time that it needs at rest
- * says less: on a slow machine, or with a thousand idle streams, it is as much as for a few events a second on a fast one.
+ * A thread rests when it did at most so many pieces of work (requests, attempts) in that time. Processor time alone does not tell: a slow
+ * machine, or one with a thousand idle streams, needs as much as a fast one for a few events a second.
  */
 const restingWork = 10;
-/** A process that needs more than this share of a processor has other work, such as a recovery or housekeeping. */
-const restingShare = 0.1;
+/** Above this share of a processor, the process does something else, such as a recovery, housekeeping, or sending events to streams. */
+const restingShare = 0.05;
 /** A collection is worth its pause when the heap has grown by this many bytes. */
 const worthwhileBytes = 16_777_216;
 
@@ -53,12 +54,12 @@ export interface RestOptions {
   workDone: () => number;
   /** Releases what is kept only to be fast. */
   beforeCollection?: () => void;
-  /** Milliseconds without much work after which the server rests. */
+  /** Milliseconds without much work after which the thread rests. */
   pauseMs?: number;
 }
 
 /**
- * When the server rests, collects once what its start or a load left in the heap of the current thread.
+ * When the current thread rests, collects once what its start or a load left in its heap.
  *
  * @returns stops it
  */

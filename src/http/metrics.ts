@@ -37,7 +37,7 @@ export function countFalseHints(registry: Registry): (channel: string, count: nu
   return (channel, count) => counter.inc({ channel }, count);
 }
 
-/** Counts the requests of the application. @returns how many were served so far, without those of health checks and for metrics */
+/** Counts the requests of the application. @returns a function that tells how many were served, without health checks and metrics */
 export function countRequests(app: FastifyInstance, registry: Registry, db: Database): () => number {
   const requests = new Counter({
     name: 'nuncio_http_requests_total',

@@ -97,7 +97,7 @@ test('settings that need a restart, prepared transactions and connections that a
   assert.equal((await examined()).get('database.transactions')?.values.prepared, 0);
 
   assert.notEqual((await examined()).get('database.connections')?.state, 'error');
-  for (let more = 0; more < 16; more += 1) await connect();
+  for (let more = 0; more < 17; more += 1) await connect();
   const used = (await examined()).get('database.connections');
   assert.equal(used?.state, 'error');
   assert.match(used.summary, /^\d+ of 20 connections are used: new ones will be refused$/);

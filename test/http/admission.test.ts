@@ -3,9 +3,11 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import Fastify from 'fastify';
+import { openDatabase } from '../../src/database/database.ts';
 import { Admission, Place } from '../../src/http/overload/admission.ts';
 import { BodyBudget } from '../../src/http/overload/body_budget.ts';
 import type { Caller } from '../../src/http/overload/caller.ts';
+import { LoadMonitor } from '../../src/http/overload/load_monitor.ts';
 import { Paced } from '../../src/http/overload/paced.ts';
 import { classifyRoutes, type Precedence, precedenceOf } from '../../src/http/overload/precedence.ts';
 import type { Reason } from '../../src/http/overload/queue.ts';
@@ -125,44 +127,81 @@ test('callers take turns, and the last class is not shut out', (t) => {
   assert.ok(admittedAfter(last) <= 16);
 });
 
-/** So many callers that each holds its share of the ordinary places, and some are free. @returns their requests */
-function fillShares(admission: Admission): Request[] {
+/**
+ * A busy thread with ordinary requests that are served and that wait: each caller holds its share, and some places are free.
+ * @returns the requests
+ */
+function makeBusy(admission: Admission, pass: (ms: number) => void): Request[] {
   const callers = ['a', 'b', 'c', 'd'].map((name) => caller(name));
   const requests = callers.flatMap((each) => flood(admission, 'ordinary', each, 60));
+  pass(100);
   assert.ok(admission.waitingOf('ordinary') > 100);
   assert.ok(admission.inProgress < admission.places - 10);
+  admission.isBusy = true;
   return requests;
 }
 
 test('while the thread is busy and ordinary requests wait, one of nine is of the last class', (t) => {
-  const admission = new Admission(64);
-  t.after(() => admission.stop());
-  const ordinary = fillShares(admission);
-  admission.isBusy = true;
-  const last = ofMany(admission, 'last', 100, 'list ');
-  assert.ok(counted(last, 'admitted') <= 2);
-  const before = counted(last, 'admitted');
-  const all = [...ordinary, ...last];
-  // Each one that ends lets another one in, in its class or the other.
-  serve(all, 90);
-  const served = counted(last, 'admitted') - before;
-  assert.ok(served >= 8 && served <= 12, `${served}`);
-  admission.isBusy = false;
-  assert.equal(enter(admission, 'last', caller('another list')).state, 'admitted');
-});
-
-test('a busy thread serves the last class also while ordinary requests get nowhere', (t) => {
   const pass = useClock(t);
   const admission = new Admission(64);
   t.after(() => admission.stop());
-  fillShares(admission);
-  admission.isBusy = true;
-  const last = ofMany(admission, 'last', 20, 'list ');
+  const ordinary = makeBusy(admission, pass);
+  const last = ofMany(admission, 'last', 100, 'list ');
   const before = counted(last, 'admitted');
+  assert.equal(before, 2);
+  // Each one that ends lets another one in, in its class or the other.
+  serve([...ordinary, ...last], 90);
+  const served = counted(last, 'admitted') - before;
+  assert.ok(served >= 8 && served <= 12, `${served}`);
+  // One that comes now does not overtake those that wait.
+  assert.equal(enter(admission, 'last', caller('new list')).state, 'waiting');
+  admission.isBusy = false;
+  assert.equal(admission.inProgress, 56);
+});
+
+test('a busy thread serves the last class freely while ordinary requests get nowhere', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(64);
+  t.after(() => admission.stop());
+  makeBusy(admission, pass);
+  const last = ofMany(admission, 'last', 10, 'list ');
+  assert.equal(counted(last, 'admitted'), 2);
   pass(100);
-  assert.equal(counted(last, 'admitted'), before + 2);
-  pass(100);
-  assert.equal(counted(last, 'admitted'), before + 4);
+  assert.equal(counted(last, 'admitted'), 10);
+});
+
+test('attack: paused requests of the last class need and take no turns when they resume', async (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(64);
+  t.after(() => admission.stop());
+  const paused = ofMany(admission, 'last', 6, 'upload ');
+  for (const { place } of paused) place.pause();
+  const ordinary = makeBusy(admission, pass);
+  const lists = ofMany(admission, 'last', 10, 'list ');
+  const before = counted(lists, 'admitted');
+  const resumed = paused.map(({ place }) => place.resume());
+  assert.deepEqual(await Promise.all(resumed), Array(6).fill(null));
+  serve([...paused, ...ordinary], 40);
+  assert.ok(counted(lists, 'admitted') > before + 2);
+});
+
+test('the monitor says that the thread is busy, and no longer when it is not', async (t) => {
+  const admission = new Admission(64);
+  const db = openDatabase({ connectionString: 'postgres://nobody@127.0.0.1:1/none', connectionsMax: 1 });
+  t.after(() => db.destroy());
+  const said: boolean[] = [];
+  t.mock.method(admission, 'isBusy', (isBusy: boolean) => void said.push(isBusy), { setter: true });
+  const monitor = new LoadMonitor(admission, db);
+  t.after(() => monitor.stop());
+  monitor.start();
+  while (!said.includes(true)) {
+    for (const until = performance.now() + 30; performance.now() < until; );
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await until(
+    async () => said.at(-1),
+    (isBusy) => isBusy === false,
+  );
 });
 
 test('a paused request gives its place to others, and takes one before those that had none', async (t) => {

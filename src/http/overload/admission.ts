@@ -14,6 +14,7 @@
 import { reserveOf } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
 import { HeldPlaces } from './held_places.ts';
+import { LastTurns } from './last_turns.ts';
 import { type Precedence, precedences } from './precedence.ts';
 import { Queue, type Reason, type Waiter } from './queue.ts';
 
@@ -21,6 +22,8 @@ import { Queue, type Reason, type Waiter } from './queue.ts';
 export class Place {
   readonly precedence: Precedence;
   state: 'new' | 'waiting' | 'held' | 'paused' | 'left' = 'new';
+  /** Whether it has had a place, which it may have paused. */
+  wasHeld = false;
   readonly #admission: Admission;
   readonly #identify: () => Caller;
   #caller: Caller | undefined;
@@ -64,30 +67,27 @@ export class Place {
 }
 
 /**
- * Waiting requests of each class, as a multiple of the most places: so many that a burst of one caller on an idle node is served. Under
- * overload the target decides. A person waits longer than a program should.
+ * Waiting requests of each class, as multiples of the most places: so many that a burst of one caller on an idle node is served. Under
+ * overload the target decides, and how many may wait at least. A person waits longer than a program should.
  */
-const waits: Readonly<Record<Precedence, { factor: number; waitMsMax: number; targetMs: number }>> = {
-  first: { factor: 4, waitMsMax: 5_000, targetMs: 1_000 },
-  ordinary: { factor: 16, waitMsMax: 1_000, targetMs: 25 },
-  last: { factor: 8, waitMsMax: 1_000, targetMs: 25 },
+const waits: Readonly<
+  Record<Precedence, { factor: number; least: number; waitMsMax: number; targetMs: number }>
+> = {
+  first: { factor: 4, least: 1, waitMsMax: 5_000, targetMs: 1_000 },
+  ordinary: { factor: 16, least: 1, waitMsMax: 1_000, targetMs: 25 },
+  // Served more slowly than the others, so fewer wait for long.
+  last: { factor: 8, least: 1 / 4, waitMsMax: 1_000, targetMs: 25 },
 };
 /** An interval of the queues. */
 const sweepMs = 100;
-/** While ordinary requests wait, the last class gets a turn for so many of them, and some in each interval, so that it is never shut out. */
-const ordinaryForOneLast = 8;
-const lastPerSweep = 2;
 const lastBeforeOrdinary: readonly Precedence[] = ['first', 'last', 'ordinary'];
 
 export class Admission {
   readonly placesMax: number;
   #places: number;
-  /** Whether the server thread works nearly all the time. */
-  isBusy = false;
   #inProgress = 0;
-  /** Turns of the last class before ordinary requests. */
-  #lastCredit = 0;
   #isOffering = false;
+  readonly #lastTurns = new LastTurns();
   #sweep: NodeJS.Timeout | undefined;
   readonly #held: Readonly<Record<Precedence, HeldPlaces>> = {
     first: new HeldPlaces(),
@@ -101,8 +101,9 @@ export class Admission {
     this.placesMax = placesMax;
     this.#places = placesMax;
     const queueOf = (precedence: Precedence) => {
-      const { factor, ...limits } = waits[precedence];
-      return new Queue<Place>({ ...limits, waitingMax: placesMax * factor, waitingMin: placesMax });
+      const { factor, least, ...limits } = waits[precedence];
+      const [waitingMax, waitingMin] = [placesMax * factor, Math.ceil(placesMax * least)];
+      return new Queue<Place>({ ...limits, waitingMax, waitingMin });
     };
     this.#queues = { first: queueOf('first'), ordinary: queueOf('ordinary'), last: queueOf('last') };
   }
@@ -114,6 +115,12 @@ export class Admission {
   /** Sets how many requests may be in progress. Fewer places end no request. */
   set places(places: number) {
     this.#places = places;
+    this.#offer();
+  }
+
+  /** Says whether the server thread works nearly all the time. */
+  set isBusy(isBusy: boolean) {
+    this.#lastTurns.isBusy = isBusy;
     this.#offer();
   }
 
@@ -137,7 +144,7 @@ export class Admission {
 
   /** Why a request would be refused now; null if it would not, or if that depends on a caller who is not known. */
   refusalOf(precedence: Precedence, caller: Caller | undefined): Reason | null {
-    if (this.#hasRoomInClass(precedence)) {
+    if (this.#hasRoomInClass(precedence) && this.#hasTurn(precedence, this.waitingOf(precedence))) {
       if (caller === undefined || this.#hasShare(precedence, () => caller)) return null;
     }
     return this.#queues[precedence].refusalOf(caller);
@@ -146,7 +153,7 @@ export class Admission {
   /** See `Place`. */
   enter(place: Place, admit: () => void, refuse: (reason: Reason) => void): boolean {
     const { precedence } = place;
-    // Those that wait are kept from a free place by their shares, so nobody is overtaken.
+    // Those that wait are kept from a free place by their shares, or are offered it with the next that is free.
     if (this.#hasRoom(place)) {
       this.#hold(place);
       return true;
@@ -201,12 +208,8 @@ export class Admission {
     place.state = 'held';
     this.#held[place.precedence].add(place);
     this.#inProgress += 1;
-    if (place.precedence === 'last') this.#addLastCredit(-1);
-    if (place.precedence === 'ordinary') this.#addLastCredit(1 / ordinaryForOneLast);
-  }
-
-  #addLastCredit(credit: number): void {
-    this.#lastCredit = Math.min(Math.max(0, this.#lastCredit + credit), lastPerSweep);
+    if (!place.wasHeld) this.#lastTurns.count(place.precedence);
+    place.wasHeld = true;
   }
 
   #release(place: Place): void {
@@ -219,22 +222,26 @@ export class Admission {
     const others = precedence === 'first' ? 0 : reserveOf(this.#places);
     return (
       this.#inProgress < this.#places - others &&
-      this.#held[precedence].size < partOf(precedence, this.#places) &&
-      (precedence !== 'last' || this.#mayLastGo())
+      this.#held[precedence].size < partOf(precedence, this.#places)
     );
   }
 
   /**
-   * Shares always leave some places free, and ordinary requests wait for theirs. If the last class took all those places on a busy thread, it
-   * would get most of the thread's time.
+   * Whether a request that never had a place has a turn for one.
+   * @param before how many wait that come before it
    */
-  #mayLastGo(): boolean {
-    return !this.isBusy || this.#lastCredit >= 1 || this.waitingOf('ordinary') === 0;
+  #hasTurn(precedence: Precedence, before: number): boolean {
+    if (precedence !== 'last' || !this.#lastTurns.isLimited(this.waitingOf('ordinary'))) return true;
+    return this.#lastTurns.hasOne && before === 0;
   }
 
   #hasRoom(place: Place): boolean {
     const { precedence } = place;
-    return this.#hasRoomInClass(precedence) && this.#hasShare(precedence, () => place.caller);
+    return (
+      this.#hasRoomInClass(precedence) &&
+      this.#hasTurn(precedence, this.waitingOf(precedence)) &&
+      this.#hasShare(precedence, () => place.caller)
+    );
   }
 
   #hasShare(precedence: Precedence, identify: () => Caller): boolean {
@@ -260,12 +267,13 @@ export class Admission {
   }
 
   #next(): Waiter<Place> | undefined {
-    const order = this.#lastCredit >= 1 ? lastBeforeOrdinary : precedences;
+    const order = this.#lastTurns.hasOne ? lastBeforeOrdinary : precedences;
     for (const precedence of order) {
       const { resumed, byOwner } = this.#queues[precedence];
       if ((resumed.length === 0 && byOwner.size === 0) || !this.#hasRoomInClass(precedence)) continue;
       const first = resumed.shift();
       if (first !== undefined) return first;
+      if (!this.#hasTurn(precedence, 0)) continue;
       for (const [owner, waiting] of byOwner) {
         if (this.#hasShare(precedence, () => (waiting[0] as Waiter<Place>).place.caller)) {
           return this.#queues[precedence].take(owner, waiting);
@@ -307,7 +315,7 @@ export class Admission {
       place.state = 'left';
       refuse(reason);
     }
-    this.#addLastCredit(lastPerSweep);
+    this.#lastTurns.endInterval();
     this.#offer();
   }
 }

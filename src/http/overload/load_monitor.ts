@@ -60,6 +60,7 @@ export class LoadMonitor {
   stop(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
+    this.#admission.isBusy = false;
   }
 
   #begin(): void {
