@@ -17,7 +17,7 @@ import {
 import { callMcp, callOlder } from '../../support/clients/mcp_client.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { agentSecret, otherAgentSecret } from '../../support/webhooks/agents.ts';
-import { createPublisher, publish, until } from '../../support/webhooks/apps.ts';
+import { createPublisher, fannedOut, publish, until } from '../../support/webhooks/apps.ts';
 import { accept, answer, type Received } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
@@ -192,6 +192,7 @@ test('agents 33: a refresh sends what was held', async (t) => {
   await sql`update agent_subscriptions set held_at = now() where key = ${id}`.execute(db);
   await sql`select notify_lane_changed(lane) from agent_subscriptions where key = ${id}`.execute(db);
   await publish(publisher, agent.account, ['held']);
+  await fannedOut(server);
   // A second subscription receives it, so the first would have.
   const other = await startCallback(t);
   await subscribeAgent(server, agent, other.url);

@@ -128,11 +128,11 @@ test('another account’s event waits for two passes at most, whoever else has l
   await subscriber.waitFor(3);
   // All deliveries of a pass have the time of its statement.
   const { rows } = await sql<{ between: number }>`
-    select count(other.*)::int as between
+    select count(other.lane)::int as between
     from deliveries d
     join events e on e.day = d.day and e.position = d.event
     join subscriptions s on s.lane = d.lane
-    join deliveries other on other.created_at between e.created_at and d.created_at and other.lane <> d.lane
+    left join deliveries other on other.created_at between e.created_at and d.created_at and other.lane <> d.lane
     where s.account_id = ${healthy.account.id} group by e.position`.execute(server.db);
   assert.equal(rows.length, 3);
   // Accounts like the busy ones have at most half of each pass.
