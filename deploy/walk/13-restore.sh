@@ -29,6 +29,7 @@ until pg_isready --quiet --port="$DATABASE_PORT"; do sleep 1; done
 psql --port="$DATABASE_PORT" --command="select pg_is_in_recovery(), timeline_id from pg_control_checkpoint()"
 "$here/nuncio.sh" epoch begin
 for number in 1 2 3; do "$here/node.sh" start "$number"; done
+until curl --silent --fail --cacert "$WALK/tls/ca.pem" "https://localhost:$HTTPS_PORT/readyz"; do sleep 1; done
 
 rm -r "$WALK/primary" "$WALK/standby"
 "$here/04-standby.sh" "$RESTORED_PORT" standby "$STANDBY_PORT"
