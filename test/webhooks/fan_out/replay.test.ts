@@ -29,10 +29,11 @@ const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISO
 
 /** Moves the events and grants of an account into the past. */
 async function age(account: { id: string }, interval: string): Promise<void> {
+  // Shortly after midnight, they are events of the day before.
   await sql`
-    update events set created_at = created_at - ${interval}::interval where account_id = ${account.id}`.execute(
-    server.db,
-  );
+    update events set created_at = created_at - ${interval}::interval,
+      day = ((created_at - ${interval}::interval) at time zone 'utc')::date
+    where account_id = ${account.id}`.execute(server.db);
   await sql`
     update grants set created_at = created_at - ${interval}::interval where account_id = ${account.id}`.execute(
     server.db,
