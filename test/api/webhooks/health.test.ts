@@ -153,6 +153,11 @@ test('the log filters by time and id, and refuses an impossible filter', async (
   await subscriber.waitFor(3);
   const path = `/subscriptions/${id}/deliveries`;
   const { body: all } = await app.request('GET', path);
+  // Shortly after midnight, both are of the day before.
+  await sql`
+    update events e set day = (now() at time zone 'utc' - interval '2 hours')::date
+    from deliveries d join subscriptions s on s.lane = d.lane
+    where s.id = ${id} and d.sequence = 1 and e.day = d.day and e.position = d.event`.execute(db);
   await sql`
     update deliveries
     set created_at = now() - interval '2 hours', day = (now() at time zone 'utc' - interval '2 hours')::date
