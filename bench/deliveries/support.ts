@@ -186,8 +186,12 @@ export interface NuncioServer {
   stop: () => Promise<void>;
 }
 
+/** As in the image. */
+const mallocConf = 'narenas:2,background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0';
+
 /**
- * @param nodeFlags such as `--cpu-prof`; added to those in BENCH_NODE_FLAGS
+ * @param nodeFlags such as `--cpu-prof`; added to those in BENCH_NODE_FLAGS. BENCH_PRELOAD names another allocator, such as
+ * `libjemalloc.so.2`
  * @param isAsked whether the benchmark sends messages to the process
  */
 export async function startNuncio(
@@ -196,11 +200,18 @@ export async function startNuncio(
   { isAsked = false, port = String(bench.config.port), logLevel = 'warn' } = {},
 ): Promise<NuncioServer> {
   const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
-  const { PATH, HOME, BENCH_NODE_FLAGS = '' } = process.env;
+  const { PATH, HOME, BENCH_NODE_FLAGS = '', BENCH_PRELOAD = '' } = process.env;
   const flags = [...nodeFlags, ...BENCH_NODE_FLAGS.split(' ').filter((flag) => flag !== '')];
+  const allocator = BENCH_PRELOAD === '' ? {} : { LD_PRELOAD: BENCH_PRELOAD, MALLOC_CONF: mallocConf };
   const child = spawn(process.execPath, [...flags, cli, 'start'], {
     stdio: isAsked ? ['ignore', 'inherit', 'inherit', 'ipc'] : ['ignore', 'inherit', 'inherit'],
-    env: { PATH, HOME, ...settings(bench.databaseUrl, port, logLevel), NUNCIO_BASE_URL: bench.baseUrl },
+    env: {
+      PATH,
+      HOME,
+      ...allocator,
+      ...settings(bench.databaseUrl, port, logLevel),
+      NUNCIO_BASE_URL: bench.baseUrl,
+    },
   });
   const ended = new Promise((resolve) => child.once('exit', resolve));
   for (;;) {

@@ -57,6 +57,15 @@ function words(name: string): string[] {
   return JSON.parse(line.slice(name.length));
 }
 
+/** The variables of the image. A machine without jemalloc runs without it. */
+function imageEnvironment(): Record<string, string> {
+  const lines = stage('last').lines.filter((line) => line.startsWith('ENV '));
+  const entries = lines.map((line) => /^ENV (\w+)=(\S+)$/.exec(line)?.slice(1) ?? [line, '']);
+  const variables = Object.fromEntries(entries);
+  assert.equal(variables.NODE_ENV, 'production');
+  return variables;
+}
+
 /** Runs the stages: the npm commands as they are, and the copies. */
 async function build(): Promise<void> {
   const archive = await pack(root);
@@ -97,9 +106,9 @@ test('the image runs without write access, is healthy and stops by its signal', 
   const { PATH } = process.env;
   const environment = {
     PATH,
+    ...imageEnvironment(),
     ...settings,
     DATABASE_URL: proxy.url,
-    NODE_ENV: 'production',
     HOME: '/nonexistent',
     TMPDIR: '/nonexistent',
   };

@@ -74,7 +74,9 @@ export function commandOf(identity: Identity, program: string, args: readonly st
     program,
     ...args,
   ];
-  return { command: words[0] as string, args: words.slice(1), options: { cwd: '/' } };
+  // `setpriv` fails with an allocator from LD_PRELOAD that starts threads.
+  const { PATH } = process.env;
+  return { command: words[0] as string, args: words.slice(1), options: { cwd: '/', env: { PATH } } };
 }
 
 /** Runs a program until it ends. The code is -1 if it did not start or was killed. */

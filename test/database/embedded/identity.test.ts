@@ -6,6 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { ownIdentity, run } from '../../../src/database/embedded/identity.ts';
 import {
   copyCheckout,
   eventually,
@@ -46,6 +47,17 @@ test('PostgreSQL runs as an ordinary user', { skip: onlyRoot }, async (t) => {
   await asRoot.leave();
   const again = await use(t, dataDir, 'server', nobody);
   await again.leave();
+});
+
+test('what changes the user gets nothing of the environment but the path', async () => {
+  const prefix = ['sh', '-c', 'env; exec "$@"', 'sh'];
+  process.env.LD_BIND_NOT = 'inherited';
+  const { code, output } = await run({ ...ownIdentity(), prefix }, 'true', []).finally(() => {
+    delete process.env.LD_BIND_NOT;
+  });
+  assert.equal(code, 0, output);
+  assert.match(output, /^PATH=/m);
+  assert.doesNotMatch(output, /inherited|^HOME=/m);
 });
 
 test('a user id without a name is told to set DATABASE_URL', { skip: onlyRoot }, async (t) => {
