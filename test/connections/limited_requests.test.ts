@@ -160,7 +160,7 @@ test('an authorization, pushed or device request over the limit is a refused aut
   }
 });
 
-test('attack: a flood over the limit leaves one step for its address and app, and no query', async () => {
+test('attack: a flood over the limit leaves one step for its address and app', async () => {
   const client = await createTestClient(server, {
     grantTypes: ['client_credentials'],
     scopes: ['read:posts'],
@@ -188,6 +188,28 @@ test('attack: a flood over the limit leaves one step for its address and app, an
   const { rows: after_ } = await sql<{ n: number }>`select count(*)::int as n from connections`.execute(db);
   // The failures of the stranger up to the limit, one step over it, and the marker.
   assert.ok((after_[0]?.n ?? 0) - (before[0]?.n ?? 0) <= limit + 2, `${before[0]?.n} ${after_[0]?.n}`);
+});
+
+test('a request over the limit waits for no query, whichever app it names', async () => {
+  const client = await createTestClient(server, { grantTypes: ['client_credentials'] });
+  const unread = await createTestClient(server);
+  const address = newAddress();
+  await startOfMinute();
+  await exceed({ ...client, secret: 'wrong' }, machine, address);
+  await db.transaction().execute(async (tx) => {
+    await sql`lock table clients, client_secrets, connections, interactions in access exclusive mode`.execute(
+      tx,
+    );
+    for (const id of [client.id, 'not-cached', unread.id]) {
+      const response = await fetch(`${server.baseUrl}/oauth/token`, {
+        method: 'POST',
+        headers: address,
+        body: new URLSearchParams({ ...machine, client_id: id }),
+        signal: AbortSignal.timeout(4_000),
+      });
+      assert.equal(response.status, 429, id);
+    }
+  });
 });
 
 test('attack: refused requests with the id of another app hide none of its steps and leave its connections alone', async () => {
@@ -231,11 +253,14 @@ test('attack: a secret in the place of the client_id is not stored, and the cons
   const address = newAddress();
   await startOfMinute();
   const sender = { id: secret, secret: 'x', authMethod: 'client_secret_basic' } as const;
-  const { headers } = await exceed(sender, machine, address);
+  const code = 'a-code-that-is-nobodys-0123456789abcdefghij';
+  const { headers } = await exceed(sender, { ...machine, code, client_assertion: code }, address);
   const { client } = await connectionOf(headers.get('request-id'));
   assert.equal(client, null);
   const { rows } = await sql`
-    select from connections c where strpos(c::text, ${secret}) > 0`.execute(db);
+    select from connections c where strpos(c::text, ${secret}) > 0 or strpos(c::text, ${code}) > 0`.execute(
+    db,
+  );
   assert.equal(rows.length, 0);
   const own = { id: consoleClientId, secret: null, authMethod: 'none' } as const;
   await exceed(own, { grant_type: 'refresh_token', refresh_token: 'x' }, newAddress());
