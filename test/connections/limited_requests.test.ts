@@ -71,7 +71,7 @@ async function settle(): Promise<void> {
 
 const machine = { grant_type: 'client_credentials' };
 
-test('a token request over the limit of its app is a refused token, with the limit and what to do', async () => {
+test('a token request over the limit of its app is a refused token with a remedy', async () => {
   const client = await createTestClient(server, {
     grantTypes: ['client_credentials'],
     scopes: ['read:posts'],
@@ -212,7 +212,7 @@ test('a request over the limit waits for no query, whichever app it names', asyn
   });
 });
 
-test('attack: refused requests with the id of another app hide none of its steps and leave its connections alone', async () => {
+test('attack: refused requests with the id of another app leave its connections alone', async () => {
   const victim = await createTestClient(server, {
     grantTypes: ['client_credentials'],
     scopes: ['read:posts'],

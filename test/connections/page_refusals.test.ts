@@ -69,7 +69,7 @@ test('a sign-in form without its token is a refused sign-in of the app, which go
   assert.equal(found?.steps.filter(({ outcome }) => outcome === 'refused').length, 2);
 });
 
-test('a consent form with the token of another page is a refused consent, and the account page does not blame its user', async () => {
+test('a consent form with the token of another page is a refused consent, not blamed on the user', async () => {
   const client = await createTestClient(server, { authMethod: 'none', name: 'Old Page' });
   const { browser, signIn, page } = await openConsent(client);
   assert.match(page.text, /value="allow"/);

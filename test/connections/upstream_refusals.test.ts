@@ -173,7 +173,7 @@ test('a response without its state or cookie is a refused sign-in, and the sign-
   assert.equal(found?.outcome, 'open');
 });
 
-test('attack: a callback that is sent again and again adds one step to its connection, and none to others', async () => {
+test('attack: a callback that is replayed adds one step to its connection and none to others', async () => {
   const { browser, callback, client } = await begin();
   const other = await begin();
   const denied = errorUrl(callback(), 'access_denied');

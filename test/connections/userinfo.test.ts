@@ -108,7 +108,7 @@ test('a revoked token, and one of another resource, are refused calls of their o
   );
 });
 
-test('a token that is made up, or sent twice, is an attempt of an unknown app, without the token', async () => {
+test('a made-up token, or one sent twice, is an attempt of an unknown app', async () => {
   const token = 'made-up-token-of-this-test';
   const madeUp = await userInfo(token);
   assert.equal(madeUp.status, 401);
