@@ -246,6 +246,19 @@ test('the last step without a form token, and a wrong password there, are refuse
   assert.equal(refused.error, 'sign-in-refused');
 });
 
+test('the last step without a sign-in, and more sign-ins than a request may begin, are refused sign-ins', async () => {
+  const { browser, client, login } = await begin();
+  const lost = await browser.open(`${login.url}/upstream?login=${'x'.repeat(16)}`);
+  assert.match(await explanationOf(lost, client.id, 'upstream-expired'), /Start again in one browser/);
+  let page = await pressButton(browser, login, 'one');
+  for (let count = 0; count < 20 && page.leftTo !== null; count += 1)
+    page = await pressButton(browser, login, 'one');
+  assert.equal(page.response.status, 429);
+  const { refused } = await connectionOf(requestOf(page));
+  assert.equal(refused.error, 'upstream-too-many-attempts');
+  assert.match(refused.explanation ?? '', /as many sign-ins with a provider as it may/);
+});
+
 test('sign-ins of the account page belong to no app', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const page = await browser.open(`${server.baseUrl}/account`);
