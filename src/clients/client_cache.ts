@@ -65,6 +65,11 @@ export class ClientCache {
     return loading;
   }
 
+  /** Whether the client is cached, at no cost. Almost all apps that send many requests are. */
+  isCached(id: string): boolean {
+    return this.#clients.has(id);
+  }
+
   /** Removes a client that this node has changed, without waiting for the notification. */
   forget(id: string): void {
     this.#forget(id);

@@ -76,7 +76,16 @@ const keyLength = 22;
 
 /** Digest of what requests of one attempt have in common. The value may be a secret. */
 export function stepKey(
-  kind: 'interaction' | 'code' | 'device' | 'pushed' | 'grant' | 'registered' | 'machine' | 'request',
+  kind:
+    | 'interaction'
+    | 'code'
+    | 'device'
+    | 'pushed'
+    | 'grant'
+    | 'registered'
+    | 'machine'
+    | 'request'
+    | 'limited',
   value: string,
 ): string {
   return hash('sha256', `connection ${kind} ${value}`, 'base64url').slice(0, keyLength);

@@ -11,7 +11,7 @@ import { asServer } from '../database/connection_user.ts';
 import type { Database } from '../database/database.ts';
 import { networksOf } from '../http/network.ts';
 import { pruneConnections, writeSteps } from './connection_store.ts';
-import type { Observation, PendingStep } from './step.ts';
+import { type Observation, type PendingStep, stepKey } from './step.ts';
 import { StepLimits } from './step_limits.ts';
 
 /** Milliseconds between writes. */
@@ -25,6 +25,9 @@ const discoveriesMax = 5_000;
 const documentsMax = 6;
 /** Grants whose first call this node has reported. */
 const reportedMax = 20_000;
+/** Milliseconds for which a request over a rate limit stands for those after it, and the maximum number of addresses and kinds. */
+const limitedMs = 60_000;
+const limitedMax = 20_000;
 /** Seconds after a token's issuance in which a call can be its first. */
 const firstCallSeconds = 3_600;
 
@@ -47,6 +50,7 @@ export class ConnectionTraces {
     ttl: discoveryMs,
   });
   readonly #reported = new LRUCache<string, true>({ max: reportedMax });
+  readonly #limited = new LRUCache<string, true>({ max: limitedMax, ttl: limitedMs });
   readonly #pruning: NodeJS.Timeout;
   #pending: PendingStep[] = [];
   #timer: NodeJS.Timeout | undefined;
@@ -98,6 +102,22 @@ export class ConnectionTraces {
     if (this.#reported.has(key)) return false;
     this.#reported.set(key, true);
     return true;
+  }
+
+  /**
+   * Reports a request over a rate limit, the first in a minute of an address and kind. The others cost a lookup in memory.
+   * @param kind the step and its registered app; all other apps are one, because anyone can make up their ids
+   * @param describe makes the step; one without keys joins those of the same address and kind in this hour
+   */
+  addLimited(address: string, kind: string, describe: () => Observation): void {
+    const key = `${networksOf(address).near} ${kind}`;
+    if (this.#limited.has(key)) return;
+    this.#limited.set(key, true);
+    const step = describe();
+    const hour = Math.floor(Date.now() / 3_600_000);
+    const keys =
+      step.keys.length > 0 ? step.keys : [stepKey('limited', `${this.#sourceOf(address)} ${kind} ${hour}`)];
+    this.add({ ...step, keys: [...keys, stepKey('request', step.requestId)] });
   }
 
   /** Writes pending steps. */

@@ -123,6 +123,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
         keys,
         clients,
         verifier,
+        traces,
         wakeLogouts: () => logouts.wake(),
       });
       logProtocol(provider, logger, audit);
@@ -140,14 +141,8 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   logouts.start();
   registerCors(app);
   registerAuthorizeForm(app);
-  mountProvider(
-    app,
-    config.baseUrl,
-    currentProvider,
-    settings,
-    createRequestLimit(options.limiter, options.pages),
-    options.pages,
-  );
+  const rejectIfLimited = createRequestLimit({ ...options, traces, clients });
+  mountProvider(app, config.baseUrl, currentProvider, settings, rejectIfLimited, options.pages);
   const onError = (error: unknown) => logger.warn({ err: error }, 'housekeeping failed');
   const stopHousekeeping = startHousekeeping(db, onError);
   const proofs = createProofChecker(db, secret, settings.dpopNonce);

@@ -18,10 +18,12 @@ import type { IncomingMessage } from 'node:http';
 import { parse } from 'node:querystring';
 import { decodeJwt } from 'jose';
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
+import { stepKey } from '../connections/step.ts';
 import { introspectionScope } from '../grants/scopes.ts';
 import { networksOf, wideLimitFactor } from '../http/network.ts';
 import { Problem } from '../http/problem.ts';
 import { type RateLimiter, rateHeaders } from '../http/rate_limit.ts';
+import { addressRemedy, limitedError, reportLimited } from './limited_request.ts';
 import type { ProviderOptions } from './provider_options.ts';
 
 const limitedPaths: ReadonlySet<string> = new Set(['/oauth/token', '/oauth/introspect', '/oauth/revoke']);
@@ -39,22 +41,38 @@ export function rememberBody(raw: IncomingMessage, body: Buffer): void {
 interface Key {
   key: string;
   factor: number;
+  /** What the limit counts, and what to do. */
+  remedy: string;
 }
+
+const remedies = {
+  app: 'It counts the requests of the app for tokens, introspection and revocation. Use each access token until it expires.',
+  publicApps: `It counts the requests of apps without credentials at one address. Use each access token until it expires. ${addressRemedy}`,
+  failures: `It counts the requests at one address that were refused because no app authenticated. Correct the client_id and its credentials. ${addressRemedy}`,
+};
 
 /** Adds the rate limit to oidc-provider's middleware. */
 export function useEndpointLimit(
   provider: Provider,
-  { limiter, clients, verifier }: Pick<ProviderOptions, 'limiter' | 'clients' | 'verifier'>,
+  {
+    limiter,
+    clients,
+    verifier,
+    traces,
+  }: Pick<ProviderOptions, 'limiter' | 'clients' | 'verifier' | 'traces'>,
 ): void {
   provider.use(async (ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
     if (ctx.method !== 'POST' || !limitedPaths.has(ctx.path)) return next();
     const claimed = claimedClient(ctx);
     const keys = [...failureKeys(ctx.ip), ...(claimed === undefined ? [] : claimedKeys(claimed, ctx.ip))];
     if (claimed !== undefined && isUnknownToken(ctx)) keys.push(unknownTokenKey(claimed.id));
-    try {
-      for (const { key, factor } of keys) limiter.peek(key, factor);
-    } catch (error) {
-      return refuse(ctx, error);
+    for (const { key, factor, remedy } of keys) {
+      try {
+        limiter.peek(key, factor);
+      } catch (error) {
+        refuse(ctx, error);
+        return report(ctx, claimed?.id, error as Problem, remedy);
+      }
     }
     await next();
     if (!(await isOfApi(ctx))) return count(ctx, limiter);
@@ -64,6 +82,21 @@ export function useEndpointLimit(
       refuse(ctx, error);
     }
   });
+
+  /** Only token requests are steps of a connection. */
+  function report(
+    ctx: KoaContextWithOIDC,
+    clientId: string | undefined,
+    problem: Problem,
+    remedy: string,
+  ): void {
+    if (ctx.path !== '/oauth/token') return;
+    reportLimited(traces, clients, {
+      ...{ name: 'token', requestId: String(ctx.res.getHeader('request-id') ?? ''), address: ctx.ip },
+      ...{ clientId, problem, remedy },
+      keys: () => attemptKeys(ctx),
+    });
+  }
 
   function isUnknownToken(ctx: KoaContextWithOIDC): boolean {
     const token = introspectedToken(ctx);
@@ -104,7 +137,7 @@ function refuse(ctx: KoaContextWithOIDC, error: unknown): void {
   if (!(error instanceof Problem)) throw error;
   ctx.status = error.status;
   ctx.set({ ...error.headers, 'cache-control': 'no-store' });
-  ctx.body = { error: 'temporarily_unavailable', error_description: 'too many requests, try again later' };
+  ctx.body = { error: limitedError, error_description: 'too many requests, try again later' };
 }
 
 type Client = Pick<NonNullable<KoaContextWithOIDC['oidc']['client']>, 'clientId' | 'clientAuthMethod'>;
@@ -125,36 +158,36 @@ function claimedKeys({ id, isNamedOnly }: Claimed, address: string): Key[] {
 }
 
 function clientKey(id: string): Key {
-  return { key: `oauth client:${id}`, factor: clientFactor };
+  return { key: `oauth client:${id}`, factor: clientFactor, remedy: remedies.app };
 }
 
 function appTokenKey(id: string, app: string): Key {
-  return { key: `oauth client:${id} app:${app}`, factor: clientFactor };
+  return { key: `oauth client:${id} app:${app}`, factor: clientFactor, remedy: remedies.app };
 }
 
 /** Tokens that strangers send to an API. */
 function unknownTokenKey(id: string): Key {
-  return { key: `oauth unknown tokens:${id}`, factor: clientFactor };
+  return { key: `oauth unknown tokens:${id}`, factor: clientFactor, remedy: remedies.app };
 }
 
 function publicKeys(id: string, address: string): Key[] {
   return [
-    ...addressKeys('oauth public', address, clientFactor),
-    ...addressKeys(`oauth client:${id}`, address, 1),
+    ...addressKeys('oauth public', address, clientFactor, remedies.publicApps),
+    ...addressKeys(`oauth client:${id}`, address, 1, remedies.publicApps),
   ];
 }
 
 function failureKeys(address: string): Key[] {
-  return addressKeys('oauth', address, 1);
+  return addressKeys('oauth', address, 1, remedies.failures);
 }
 
 /** The narrow network comes last: its state is the one that is reported. */
-function addressKeys(prefix: string, address: string, factor: number): Key[] {
+function addressKeys(prefix: string, address: string, factor: number, remedy: string): Key[] {
   const { near, wide } = networksOf(address);
-  const own = { key: `${prefix} address:${near}`, factor };
+  const own = { key: `${prefix} address:${near}`, factor, remedy };
   return wide === null
     ? [own]
-    : [{ key: `${prefix} address:${wide}`, factor: factor * wideLimitFactor }, own];
+    : [{ key: `${prefix} address:${wide}`, factor: factor * wideLimitFactor, remedy }, own];
 }
 
 /** The client that a request names, before it is authenticated. */
@@ -169,6 +202,14 @@ function claimedClient(ctx: KoaContextWithOIDC): Claimed | undefined {
   const claimed = id ?? (assertion === undefined ? undefined : subjectOf(assertion));
   if (claimed === undefined) return undefined;
   return { id: claimed, isNamedOnly: secret === undefined && assertion === undefined };
+}
+
+/** What a token request shares with the other steps of its attempt. Nobody but the app knows its code. */
+function attemptKeys(ctx: KoaContextWithOIDC): string[] {
+  const { code, device_code: device } = parse((bodies.get(ctx.req) ?? '').toString());
+  const [sentCode, sentDevice] = [textOf(code), textOf(device)];
+  if (sentCode !== undefined) return [stepKey('code', sentCode)];
+  return sentDevice === undefined ? [] : [stepKey('device', sentDevice)];
 }
 
 function introspectedToken(ctx: KoaContextWithOIDC): string | undefined {

@@ -272,7 +272,7 @@ export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): R
 
 /** The parameters that were sent, whether or not they were parsed completely, with the client_id of the Authorization header. */
 export function paramsOf(ctx: KoaContextWithOIDC): Readonly<Record<string, unknown>> {
-  const { client_id: id = basicClientId(ctx), ...others } = {
+  const { client_id: id = basicClientId(ctx.get('authorization')), ...others } = {
     ...ctx.query,
     ...ctx.oidc?.body,
     ...ctx.oidc?.params,
@@ -281,8 +281,8 @@ export function paramsOf(ctx: KoaContextWithOIDC): Readonly<Record<string, unkno
 }
 
 /** RFC 6749 section 2.3.1: the id before the colon is form-encoded. The secret after it is not read. */
-function basicClientId(ctx: KoaContextWithOIDC): string | undefined {
-  const encoded = /^basic ([A-Za-z0-9+/]+=*)$/i.exec(ctx.get('authorization'))?.[1];
+export function basicClientId(authorization: string): string | undefined {
+  const encoded = /^basic ([A-Za-z0-9+/]+=*)$/i.exec(authorization)?.[1];
   if (encoded === undefined) return undefined;
   const [id = ''] = Buffer.from(encoded, 'base64').toString().split(':', 1);
   return new URLSearchParams(`id=${id.replaceAll('&', '%26')}`).get('id') ?? undefined;

@@ -1,4 +1,4 @@
-/** Reports the first call of a connection with its access token: to the API or to the endpoint for agents. */
+/** Reports the first call of a connection with its access token: to the API, to UserInfo or to the endpoint for agents. */
 
 import type { FastifyRequest } from 'fastify';
 import { isOwnClient } from '../clients/own_clients.ts';
@@ -30,10 +30,15 @@ const boundRemedies: readonly (readonly [message: RegExp, remedy: string])[] = [
   [/not bound to a key/, 'Send it as "Authorization: Bearer …".'],
 ];
 
+/** What a step says of the request. */
+export type Call = Pick<FastifyRequest, 'id' | 'method' | 'ip'> & {
+  routeOptions: { url?: string | undefined };
+};
+
 /** Reports an accepted call. Costs a lookup in memory once a call of the grant was reported. */
 export function reportCall(
   traces: ConnectionTraces,
-  request: FastifyRequest,
+  request: Call,
   { grantId, clientId, accountId, issuedAt }: AccessTokenClaims,
   audience: string,
 ): void {
@@ -57,7 +62,7 @@ export function reportCall(
 /** Reports a rejected call: of a new grant to its connection, and of a token that is not valid as an attempt of an unknown app. */
 export function reportRefusedCall(
   traces: ConnectionTraces,
-  request: FastifyRequest,
+  request: Call,
   claims: AccessTokenClaims | undefined,
   audience: string,
   error: unknown,

@@ -43,6 +43,7 @@ import { pushedRequestStorage } from './storage/pushed_request.ts';
 import { refreshTokenStorage } from './storage/refresh_token.ts';
 import { sessionStorage } from './storage/session.ts';
 import { type ModelStorage, toAdapter } from './storage/storage.ts';
+import { reportUserInfo } from './userinfo_call.ts';
 
 /** Lifetimes in seconds. */
 const authorizationCodeSeconds = 60;
@@ -95,6 +96,7 @@ export function createProvider(options: ProviderOptions): Provider {
   useRegistration(provider, db, clients);
   if (options.settings.password) registerPasswordGrant(provider, options);
   useErrorResponses(provider);
+  reportUserInfo(provider, options);
   return provider;
 }
 

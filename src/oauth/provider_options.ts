@@ -7,6 +7,7 @@ import type { AccountSettings } from '../accounts/settings.ts';
 import type { AppSettings } from '../apps/settings.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
+import type { ConnectionTraces } from '../connections/traces.ts';
 import type { Database } from '../database/database.ts';
 import type { GuardedFetch } from '../egress/fetch.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
@@ -67,6 +68,8 @@ export interface ProviderOptions {
   clients: ClientCache;
   scopes: ScopeCatalogue;
   verifier: AccessTokenVerifier;
+  /** Told of requests over the rate limit. */
+  traces: ConnectionTraces;
   pages: ProviderPages;
   settings: OAuthSettings;
   apps: AppSettings;

@@ -25,6 +25,10 @@ const meanings: Readonly<Record<string, string>> = {
   call: 'the app could not read your data. Disconnect it, and connect it again.',
 };
 
+/** Refused by the page itself, and not by the user. */
+const lostPage =
+  'the page on which you allow the access could not be used any more. Open the app and connect it again.';
+const lostPageErrors = new Set(['form-token', 'sign-in-expired']);
 const unverified = 'the operator of this server has not verified the app yet. You can try again later.';
 
 /** @returns the section, or false if nothing failed lately */
@@ -57,7 +61,9 @@ function item(name: string, startedAt: Date, { name: step, error, request }: Ste
   const day = dayFormat.format(startedAt);
   // Users cannot end here by refusing the access: that is the step `consent`.
   const isUnverified = step === 'authorize' && error === 'access_denied';
-  const meaning = isUnverified ? unverified : (meanings[step] ?? 'something went wrong. Try again.');
+  const isLost = step === 'consent' && lostPageErrors.has(error ?? '');
+  const known = isUnverified ? unverified : isLost ? lostPage : meanings[step];
+  const meaning = known ?? 'something went wrong. Try again.';
   return html`<li><p class="small"><strong>${name}</strong> could not finish connecting on <time datetime="${startedAt.toISOString()}">${day}</time>: ${meaning}</p>
 ${request !== null && html`<p class="soft small">Request <code>${request}</code></p>`}</li>`;
 }

@@ -12,14 +12,10 @@ import type { NewLoginRequest } from '../accounts/login_request.ts';
 import { signIn } from '../accounts/sign_in.ts';
 import { findClient } from '../clients/client.ts';
 import type { ClientCache } from '../clients/client_cache.ts';
-import { isOwnClient } from '../clients/own_clients.ts';
-import { type Observation, stepKey } from '../connections/step.ts';
-import type { ConnectionTraces } from '../connections/traces.ts';
 import type { Database } from '../database/database.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { type Html, html } from '../http/html.ts';
 import { passwordAcr } from '../oauth/authentication_context.ts';
-import { lostSessionRemedy } from '../oauth/explanation.ts';
 import type { SubmittedConsent } from '../oauth/grant_policy.ts';
 import type { SubmitInteraction } from '../oauth/interaction_binding.ts';
 import { withoutAdminScope } from '../oauth/scope_policy.ts';
@@ -32,6 +28,7 @@ import { type FormTokens, formTokenField } from './form_token.ts';
 import type { HandedOverLogin } from './handed_over_login.ts';
 import { pageHeaders, sendPage } from './page.ts';
 import { type SignInFailure, signInFailure, signInFields, signInMessage } from './sign_in_form.ts';
+import { lostPage, refusedForm, refusedPassword, type SignInTrace } from './sign_in_trace.ts';
 import { type FinishOptions, registerFinish } from './upstream/finish_login.ts';
 import { providerButtons } from './upstream/upstream_pages.ts';
 
@@ -43,7 +40,8 @@ export interface InteractionPagesOptions {
   formTokens: FormTokens;
   knownDevices: KnownDevices;
   submitInteraction: SubmitInteraction;
-  traces: ConnectionTraces;
+  /** Where the pages report what they refuse. */
+  signInTrace: SignInTrace;
   baseUrl: string;
   eventRules: EventRules;
   /** Other APIs that the operator declared. */
@@ -62,7 +60,7 @@ const path = '/interaction/:uid';
 // biome-ignore lint/complexity/noExcessiveLinesPerFunction: short routes and steps that share the options
 export function registerInteractionPages(app: FastifyInstance, options: InteractionPagesOptions): void {
   const { db, provider, clients, scopes, formTokens, knownDevices, submitInteraction, baseUrl } = options;
-  const { handedOver, upstream } = options;
+  const { handedOver, upstream, signInTrace } = options;
 
   // HEAD would begin a sign-in at the application.
   app.get(path, { exposeHeadRoute: handedOver === null }, async (request, reply) => {
@@ -82,7 +80,10 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       const interaction = await load(request, reply);
       if (interaction === undefined) return reply;
       const result = await handedOver.finish(request, reply, interaction.uid);
-      if (result === undefined) return reply;
+      if (result === undefined) {
+        signInTrace.refused(request, interaction, lostPage(false));
+        return reply;
+      }
       if (result.accountId === null) {
         const { error, description } = result;
         return finish(request, reply, {
@@ -105,6 +106,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
         interaction && {
           interactionUid: interaction.uid,
           back: `/interaction/${interaction.uid}`,
+          refused: (at, refusal) => signInTrace.refused(at, interaction, refusal),
           signedIn: (at, response, { accountId, signInEpoch, authTime, deviceCookie }) => {
             if (deviceCookie !== undefined) response.header('set-cookie', deviceCookie);
             const how = authTime === null ? { acr: passwordAcr(baseUrl) } : { ts: authTime };
@@ -118,7 +120,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
   app.post(path, async (request, reply) => {
     const interaction = await load(request, reply);
     if (interaction === undefined) return reply;
-    formTokens.check(request, tokenContext(interaction));
+    checkForm(request, interaction);
     const form = request.body as Record<string, unknown>;
     if (form.action === 'deny') {
       const refusal = { error: 'access_denied', error_description: 'the user denied access' };
@@ -137,6 +139,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
         interactionUid,
         accountId: null,
         hints: { loginHint, prompt, maxAgeSeconds },
+        refused: (refusal) => signInTrace.refused(request, interaction, refusal),
       });
     }
     if (form.action === 'switch') {
@@ -155,6 +158,16 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     return show(interaction, reply);
   });
 
+  /** @throws Problem 403 */
+  function checkForm(request: FastifyRequest, interaction: Interaction): void {
+    try {
+      formTokens.check(request, tokenContext(interaction));
+    } catch (error) {
+      signInTrace.refused(request, interaction, refusedForm(request, baseUrl));
+      throw error;
+    }
+  }
+
   async function load(request: FastifyRequest, reply: FastifyReply): Promise<Interaction | undefined> {
     const { uid } = request.params as { uid: string };
     try {
@@ -164,9 +177,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       if ((error as Error).name !== 'SessionNotFound') throw error;
     }
     // Only the browser that began the interaction has its cookie.
-    const lost = interactionIdForm.test(uid) ? await provider().Interaction.find(uid) : undefined;
-    // As in the other steps, the server's own pages are no apps that connect.
-    if (!isOwnClient(String(lost?.params.client_id))) options.traces.add(lostSignIn(request, lost));
+    await signInTrace.refusedOf(request, uid, lostPage());
     reply
       .code(400)
       .headers({ ...pageHeaders })
@@ -252,7 +263,7 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
       return finish(request, reply, { login, consent: undefined });
     }
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
-    options.traces.add(refusedSignIn(request, interaction, result.outcome));
+    signInTrace.refused(request, interaction, refusedPassword(result.outcome));
     return showLogin(interaction, reply, signInFailure(result, email, reply));
   }
 
@@ -260,52 +271,6 @@ export function registerInteractionPages(app: FastifyInstance, options: Interact
     const returnTo = await submitInteraction(request, reply, result);
     return reply.header('cache-control', 'no-store').redirect(returnTo, 303);
   }
-}
-
-/** The step of a connection for a rejected sign-in. It does not say whose. */
-function refusedSignIn(request: FastifyRequest, { cid, params }: Interaction, outcome: string): Observation {
-  const remedy =
-    outcome === 'throttled'
-      ? 'Too many attempts were made. Wait, and try again.'
-      : 'The email address or the password is wrong. The user can try again.';
-  return {
-    name: 'sign-in',
-    outcome: 'refused',
-    error: `sign-in-${outcome}`,
-    explanation: remedy,
-    requestId: request.id,
-    clientId: String(params.client_id),
-    isKnown: true,
-    isAuthenticated: false,
-    address: request.ip,
-    keys: [stepKey('interaction', cid)],
-    belongsTo: 'existing',
-  };
-}
-
-/** What oidc-provider puts into the URL of an interaction. PostgreSQL refuses some other characters. */
-const interactionIdForm = /^[\w-]{1,64}$/;
-
-/** The step for a page that its browser cannot continue. The sign-in may still be open in the browser that began it. */
-function lostSignIn(request: FastifyRequest, found: Interaction | undefined): Observation {
-  const app = {
-    clientId: found === undefined ? null : String(found.params.client_id),
-    isKnown: found !== undefined,
-  };
-  return {
-    name: 'sign-in',
-    outcome: 'refused',
-    error: 'sign-in-expired',
-    explanation: lostSessionRemedy,
-    requestId: request.id,
-    ...app,
-    isAuthenticated: false,
-    address: request.ip,
-    keys: [
-      stepKey('request', request.id),
-      ...(found === undefined ? [] : [stepKey('interaction', found.cid)]),
-    ],
-  };
 }
 
 /** What the application receives; `prompt` is null if the app sent none. */

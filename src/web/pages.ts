@@ -5,6 +5,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { createKnownDevices } from '../accounts/known_device.ts';
 import type { AccountSettings } from '../accounts/settings.ts';
 import type { UpstreamClient } from '../accounts/upstream/upstream_client.ts';
+import type { ConnectionTraces } from '../connections/traces.ts';
 import { isFault, toProblem } from '../http/errors.ts';
 import type { Problem } from '../http/problem.ts';
 import type { RateLimiter } from '../http/rate_limit.ts';
@@ -17,6 +18,7 @@ import { registerLogos } from './logos.ts';
 import { registerMailBox } from './mail_box_pages.ts';
 import { registerUnsubscribe } from './notice_pages.ts';
 import { pageHeaders, registerStylesheet } from './page.ts';
+import { createSignInTrace, type SignInTrace } from './sign_in_trace.ts';
 import { registerStartPage, type StartPageOptions } from './start_page.ts';
 import type { FinishOptions } from './upstream/finish_login.ts';
 import { createUpstreamFlow } from './upstream/upstream_flow.ts';
@@ -30,6 +32,7 @@ export interface PagesOptions
     StartPageOptions {
   secret: Buffer;
   baseUrl: string;
+  traces: ConnectionTraces;
   /** Limits the sign-ins that a client address begins. */
   limiter: RateLimiter;
   /** Where users sign in; null for this server. */
@@ -41,7 +44,7 @@ export interface PagesOptions
   trustProxy: readonly string[];
 }
 
-type MadeHere = 'formTokens' | 'knownDevices' | 'handedOver' | 'upstream';
+type MadeHere = 'formTokens' | 'knownDevices' | 'handedOver' | 'upstream' | 'signInTrace';
 
 export function registerPages(app: FastifyInstance, options: PagesOptions): void {
   const formTokens = createFormTokens(options.secret, options.baseUrl);
@@ -60,8 +63,12 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
       if (isFault(problem)) request.log.error({ err: error }, 'request failed');
       return showProblem(problem, request, reply);
     });
-    const upstream = createUpstream(scope, options, { formTokens, knownDevices });
-    registerInteractionPages(scope, { ...options, formTokens, knownDevices, handedOver, upstream });
+    const signInTrace = createSignInTrace(options.provider, options.traces);
+    const upstream = createUpstream(scope, options, { formTokens, knownDevices, signInTrace });
+    registerInteractionPages(scope, {
+      ...{ ...options, formTokens, knownDevices, handedOver, upstream },
+      signInTrace,
+    });
     registerAccountPages(scope, { ...options, formTokens, knownDevices, handedOver, upstream });
     registerUnsubscribe(scope, db, options.mailing.unsubscribeTokens);
   });
@@ -71,10 +78,12 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
 function createUpstream(
   app: FastifyInstance,
   { db, baseUrl, limiter, registration, upstreamClients: clients }: PagesOptions,
-  made: Pick<FinishOptions, 'formTokens' | 'knownDevices'>,
+  made: Pick<FinishOptions, 'formTokens' | 'knownDevices'> & { signInTrace: SignInTrace },
 ): FinishOptions | null {
   if (clients.length === 0) return null;
-  return { ...made, db, registration, flow: createUpstreamFlow({ app, db, baseUrl, clients, limiter }) };
+  const { signInTrace } = made;
+  const flow = createUpstreamFlow({ app, db, baseUrl, clients, limiter, signInTrace });
+  return { ...made, db, baseUrl, registration, flow };
 }
 
 /** Renders an error as a page, for browsers. */

@@ -17,10 +17,21 @@ import {
   postForm,
 } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import { startFakeProvider } from '../support/upstream/fake_provider.ts';
+import { callbackOf, pressButton } from '../support/upstream/upstream_sign_in.ts';
 import { until } from '../support/webhooks/apps.ts';
 
-const platform = createPlatform({ oauth: { password: true, implicit: true, withoutPkce: true } });
-const server = await startTestServer({ after }, {}, 'dev', platform);
+const provider = await startFakeProvider({ after });
+process.env.TEST_SECRET_PROVIDER = provider.clientSecret;
+const { issuer, clientId } = provider;
+const upstream = [
+  { id: 'provider', name: 'Provider', issuer, clientId, clientSecretEnv: 'TEST_SECRET_PROVIDER' },
+];
+const platform = createPlatform({
+  oauth: { password: true, implicit: true, withoutPkce: true },
+  accounts: { upstream },
+});
+const server = await startTestServer({ after }, { NUNCIO_TRUST_PROXY: '127.0.0.1,::1' }, 'dev', platform);
 const account = await createTestAccount(server);
 const scopes = ['read:profile'];
 const secrets = new Set<string>([account.password]);
@@ -47,8 +58,8 @@ async function post(
   return response;
 }
 
-async function open(url: string): Promise<Response> {
-  const response = await fetch(url, { redirect: 'manual' });
+async function open(url: string, headers: Record<string, string> = {}): Promise<Response> {
+  const response = await fetch(url, { redirect: 'manual', headers });
   await response.arrayBuffer();
   return response;
 }
@@ -67,6 +78,34 @@ async function findInDatabase(text: string): Promise<string[]> {
     if (hits.length > 0) found.push(name);
   }
   return found;
+}
+
+/** Forms and origins with secrets in them, tokens at userinfo, and sign-ins at a provider that it refuses. */
+async function refusePages(browser: TestBrowser, url: string, texts: readonly string[]): Promise<void> {
+  const page = await browser.open(url);
+  for (const [index, text] of texts.entries()) {
+    // Refusals of one address are limited.
+    const from = { 'x-forwarded-for': `192.0.2.${index + 1}` };
+    const post = (body: Record<string, string>, headers = {}) =>
+      browser.request(page.url, {
+        method: 'POST',
+        headers: { ...from, ...headers },
+        body: new URLSearchParams(body),
+      });
+    await post({ form_token: text, email: text, action: text, provider: text });
+    await post({ form_token: text }, { origin: `https://${text}@x.example/?code=${text}` });
+    const userInfo = `${server.baseUrl}/oauth/userinfo`;
+    await fetch(userInfo, { headers: { ...from, authorization: `Bearer ${text}` } });
+    await fetch(userInfo, { headers: { ...from, authorization: text } });
+    const body = new URLSearchParams({ access_token: text, scope: text });
+    await fetch(userInfo, { method: 'POST', headers: from, body });
+    const sent = (await pressButton(browser, page, 'provider')).leftTo as URL;
+    for (const name of ['state', 'nonce']) secrets.add(sent.searchParams.get(name) ?? '');
+    for (const { name, value } of browser.cookies) if (name.includes('upstream')) secrets.add(value);
+    const refused = { error: text, error_description: text, iss: provider.issuer, code: text };
+    await browser.open(callbackOf(sent, refused), { headers: from });
+    await browser.open(callbackOf(sent, { ...refused, state: text }), { headers: from });
+  }
 }
 
 test('attack: no table contains a secret after successful and failed flows of every grant', async () => {
@@ -146,12 +185,31 @@ test('attack: no table contains a secret after successful and failed flows of ev
   );
   await browser.submit(page, { email: account.email, password: `${account.password}-typo`, action: 'login' });
 
+  const texts = [client.secret, body.access_token, form.code].map(String);
+  await refusePages(browser, authorizationUrl(server, client, { scope: 'read:profile', ...pushed }), texts);
+
   // Steps are written in their order.
-  const last = await open(authorizationUrl(server, { ...client, id: 'the-last' }, {}));
+  const elsewhere = { 'x-forwarded-for': '198.51.100.1' };
+  const last = await open(authorizationUrl(server, { ...client, id: 'the-last' }, {}), elsewhere);
   await until(
     () => readConnections(server.db, { requestId: last.headers.get('request-id') }, 1),
     (rows) => rows.length > 0,
   );
+  const { rows: steps } = await sql<{ error: string }>`
+    select distinct step->>'error' as error from connections, jsonb_array_elements(steps) as step`.execute(
+    server.db,
+  );
+  for (const error of [
+    'form-token',
+    'upstream-refused',
+    'upstream-expired',
+    'invalid-token',
+    'invalid-request',
+  ])
+    assert.ok(
+      steps.some((step) => step.error === error),
+      error,
+    );
   // Sent in the place of a secret.
   secrets.delete(client.id);
   assert.ok(secrets.size > 12);

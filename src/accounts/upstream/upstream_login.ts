@@ -110,6 +110,19 @@ export async function returnFromProvider(
   return rows[0];
 }
 
+/** What the sign-in with this state continues, also if it has expired or is finished; undefined if there is none. */
+export async function findPurpose(
+  db: Database,
+  state: string,
+): Promise<Pick<UpstreamLogin, 'interactionUid'> | undefined> {
+  if (!secretPattern.test(state)) return undefined;
+  const { rows } = await sql<Pick<UpstreamLogin, 'interactionUid'>>`
+    select interaction_uid as "interactionUid" from upstream_logins where state_digest = ${digest(state)}`.execute(
+    db,
+  );
+  return rows[0];
+}
+
 /** Stores the verified identity until the browser finishes the sign-in. */
 export async function storeIdentity(
   db: Database,

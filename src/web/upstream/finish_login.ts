@@ -18,6 +18,8 @@ import type { Database } from '../../database/database.ts';
 import type { FormTokens } from '../form_token.ts';
 import { sendPage } from '../page.ts';
 import { type SignInFailure, signInFailure } from '../sign_in_form.ts';
+import { type RefusedPage, refusedForm, refusedPassword } from '../sign_in_trace.ts';
+import { lostUpstream, refusedIdentity } from './refusals.ts';
 import type { UpstreamFlow, WaitingLogin } from './upstream_flow.ts';
 import { refusalContent, unfinishedContent, unknownIdentityContent } from './upstream_pages.ts';
 
@@ -38,6 +40,7 @@ export interface FinishOptions {
   formTokens: FormTokens;
   knownDevices: KnownDevices;
   registration: 'open' | 'off';
+  baseUrl: string;
 }
 
 /** What a sign-in continues: an authorization request, or the account page. */
@@ -47,6 +50,8 @@ export interface FinishTarget {
   /** The page that the sign-in began on. */
   back: string;
   signedIn: (request: FastifyRequest, reply: FastifyReply, login: FinishedLogin) => Promise<FastifyReply>;
+  /** Told why the user is not signed in. */
+  refused?: (request: FastifyRequest, refusal: RefusedPage) => void;
   /** Handles sign-ins that connect an identity to the signed-in account. */
   connect?: (request: FastifyRequest, reply: FastifyReply, waiting: WaitingLogin) => Promise<FastifyReply>;
 }
@@ -61,7 +66,7 @@ export function registerFinish(
   options: FinishOptions,
   target: (request: FastifyRequest, reply: FastifyReply) => Promise<FinishTarget | undefined>,
 ): void {
-  const { db, flow, formTokens, registration } = options;
+  const { db, flow, formTokens, registration, baseUrl } = options;
 
   // A HEAD request would finish the sign-in.
   app.get(path, { exposeHeadRoute: false }, async (request, reply) => {
@@ -76,8 +81,13 @@ export function registerFinish(
   app.post(path, async (request, reply) => {
     const step = await load(request, reply);
     if (step === undefined) return reply;
-    const { waiting } = step;
-    formTokens.check(request, finishContext(waiting));
+    const { waiting, target: continued } = step;
+    try {
+      formTokens.check(request, finishContext(waiting));
+    } catch (error) {
+      continued.refused?.(request, { ...refusedForm(request, baseUrl), name: 'sign-in' });
+      throw error;
+    }
     if (waiting.login.accountId !== null) return connectToSignedIn(step);
     const form = request.body as Record<string, unknown>;
     if (form.action === 'connect') return connectByPassword(step, form);
@@ -92,6 +102,7 @@ export function registerFinish(
     const found = await target(request, reply);
     if (found === undefined) return undefined;
     const waiting = await flow.waiting(request, reply, found.interactionUid);
+    if (waiting === undefined) found.refused?.(request, lostUpstream);
     return waiting && { request, reply, options, target: found, waiting };
   }
 }
@@ -130,6 +141,7 @@ async function connectByPassword(step: Step, form: Record<string, unknown>): Pro
   const result = await signIn(db, email, password, request.ip, device);
   if (result.outcome !== 'signed-in') {
     request.log.info({ outcome: result.outcome }, 'sign-in refused');
+    target.refused?.(request, refusedPassword(result.outcome));
     const choices = await describeUnknown(db, waiting.login.identity, registration);
     return show(step, choices, signInFailure(result, email, reply));
   }
@@ -143,7 +155,7 @@ async function connectByPassword(step: Step, form: Record<string, unknown>): Pro
 
 /** Shows why the user is not signed in, or asks which account to connect. */
 function show(step: Step, resolution: Resolution, failure: Partial<SignInFailure>): FastifyReply {
-  const { reply, options, target, waiting } = step;
+  const { request, reply, options, target, waiting } = step;
   switch (resolution.outcome) {
     case 'unknown': {
       const content = unknownIdentityContent({
@@ -162,14 +174,16 @@ function show(step: Step, resolution: Resolution, failure: Partial<SignInFailure
     case 'of-another-account':
       return refuse(step, resolution.outcome);
     default:
+      target.refused?.(request, lostUpstream);
       return sendPage(reply, 400, 'This sign-in cannot be finished', unfinishedContent);
   }
 }
 
 function refuse(
-  { reply, target, waiting }: Step,
+  { request, reply, target, waiting }: Step,
   outcome: Parameters<typeof refusalContent>[0],
 ): FastifyReply {
+  target.refused?.(request, refusedIdentity(outcome, waiting.provider.name));
   const content = refusalContent(outcome, waiting.provider.name, target.back);
   return sendPage(reply, 403, 'You are not signed in', content);
 }

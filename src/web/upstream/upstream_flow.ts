@@ -17,6 +17,7 @@ import {
   UpstreamError,
 } from '../../accounts/upstream/upstream_client.ts';
 import {
+  findPurpose,
   findVerifiedLogin,
   isLoginKey,
   loginKeyOf,
@@ -31,6 +32,8 @@ import type { Database } from '../../database/database.ts';
 import { readCookie } from '../../http/cookie.ts';
 import { countAddress, type RateLimiter } from '../../http/rate_limit.ts';
 import { sendPage } from '../page.ts';
+import type { RefusedPage, SignInTrace } from '../sign_in_trace.ts';
+import { lostUpstream, refusedByProvider, tooManySignIns } from './refusals.ts';
 import { errorPage, tooManyContent, unfinishedContent } from './upstream_pages.ts';
 
 /** The purpose of a sign-in. */
@@ -40,6 +43,8 @@ export interface UpstreamPurpose {
   /** The signed-in account to connect the provider to; null for a sign-in. */
   accountId: string | null;
   hints: AuthorizationHints;
+  /** Told why the sign-in does not begin. */
+  refused?: (refusal: RefusedPage) => void;
 }
 
 /** A sign-in with a verified identity, and the secret from the browser's cookie. */
@@ -75,6 +80,7 @@ export interface UpstreamFlowOptions {
   baseUrl: string;
   clients: readonly UpstreamClient[];
   limiter: RateLimiter;
+  signInTrace: SignInTrace;
 }
 
 export function callbackPath(providerId: string): string {
@@ -82,7 +88,7 @@ export function callbackPath(providerId: string): string {
 }
 
 export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
-  const { app, db, baseUrl, limiter } = options;
+  const { app, db, baseUrl, limiter, signInTrace } = options;
   const clients = new Map(options.clients.map((client) => [client.provider.id, client]));
   const isSecure = baseUrl.startsWith('https:');
   // Lax, because the provider redirects the browser from another site.
@@ -98,28 +104,41 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
     async (request, reply) => {
       const client = clients.get(request.params.provider);
       const { state } = request.query as Record<string, unknown>;
-      if (client === undefined || typeof state !== 'string') return unfinished(reply);
+      if (client === undefined || typeof state !== 'string') return lost(request, reply, state);
       const loginKey = loginKeyOf(state);
       const browserSecret = readSecret(request, loginKey);
-      if (browserSecret === undefined) return unfinished(reply);
+      if (browserSecret === undefined) return lost(request, reply, state);
       const login = await returnFromProvider(db, client.provider.id, state, browserSecret);
-      if (login === undefined) return unfinished(reply);
+      if (login === undefined) return lost(request, reply, state);
       try {
         const { search } = new URL(request.url, baseUrl);
         const url = new URL(callbackPath(client.provider.id) + search, baseUrl);
         const identity = await client.exchange(url, { state, browserSecret });
         await storeIdentity(db, browserSecret, identity);
       } catch (error) {
+        if (error instanceof UpstreamError && login.interactionUid !== null) {
+          const refusal = refusedByProvider(error, client.provider.name);
+          await signInTrace.refusedOf(request, login.interactionUid, refusal);
+        }
         return showError(request, reply, client.provider, error, pageOf(login));
       }
       return redirect(reply, `${pageOf(login)}/upstream?${new URLSearchParams({ login: loginKey })}`);
     },
   );
 
+  /** A response that no sign-in of this browser waits for. */
+  async function lost(request: FastifyRequest, reply: FastifyReply, state: unknown): Promise<FastifyReply> {
+    const found = typeof state === 'string' ? await findPurpose(db, state) : undefined;
+    // A sign-in at the account page belongs to no app.
+    if (found === undefined || found.interactionUid !== null)
+      await signInTrace.refusedOf(request, found?.interactionUid ?? null, lostUpstream);
+    return unfinished(reply);
+  }
+
   return {
     providers: options.clients.map(({ provider }) => provider),
 
-    async begin(request, reply, providerId, { interactionUid, accountId, hints }) {
+    async begin(request, reply, providerId, { interactionUid, accountId, hints, refused }) {
       const client = typeof providerId === 'string' ? clients.get(providerId) : undefined;
       if (client === undefined) return unfinished(reply);
       // Each sign-in stores a row, and no authentication is required to begin one.
@@ -133,11 +152,15 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
           isFresh: hints.prompt.includes('login'),
           maxAgeSeconds: hints.maxAgeSeconds,
         });
-        if (started === undefined) return sendPage(reply, 429, 'Too many attempts', tooManyContent);
+        if (started === undefined) {
+          refused?.(tooManySignIns);
+          return sendPage(reply, 429, 'Too many attempts', tooManyContent);
+        }
         const url = await client.authorizationUrl(started, hints);
         const cookie = `${cookieName(loginKeyOf(started.state))}=${started.browserSecret}; ${attributes}`;
         return redirect(reply.header('set-cookie', cookie), url.href);
       } catch (error) {
+        if (error instanceof UpstreamError) refused?.(refusedByProvider(error, client.provider.name));
         return showError(request, reply, client.provider, error, pageOf({ interactionUid }));
       }
     },
