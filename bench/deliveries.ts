@@ -19,23 +19,20 @@ import { measureEventCache } from './deliveries/event_cache.ts';
 import { measureFilters } from './deliveries/filters.ts';
 import { measureIsolation } from './deliveries/isolation.ts';
 import { measureLatency } from './deliveries/latency.ts';
+import { cpuMicros, residentBytes, threadMicros, threadsSince } from './deliveries/processes.ts';
 import { measureSingle } from './deliveries/single.ts';
 import { measureSql } from './deliveries/sql.ts';
 import { readStatements, resetStatements, type StatementCost } from './deliveries/statements.ts';
 import { measureStrangers } from './deliveries/strangers.ts';
 import {
-  cpuMicros,
   createAudience,
   databaseWork,
   eventBody,
   makeBatches,
   openBench,
   publishBatches,
-  residentBytes,
   startNuncio,
   startSubscriber,
-  threadMicros,
-  threadsSince,
   waitFor,
 } from './deliveries/support.ts';
 import { record } from './support/record.ts';

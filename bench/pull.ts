@@ -7,14 +7,8 @@ import { Agent, request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { mintAccessToken } from '../test/support/clients/oauth.ts';
-import {
-  type Bench,
-  createSubscribers,
-  eventBody,
-  openBench,
-  residentBytes,
-  startNuncio,
-} from './deliveries/support.ts';
+import { residentBytes } from './deliveries/processes.ts';
+import { type Bench, createSubscribers, eventBody, openBench, startNuncio } from './deliveries/support.ts';
 import { record } from './support/record.ts';
 
 const [eventsText = '100000', waitingText = '1000'] = process.argv.slice(2);

@@ -4,6 +4,7 @@
  * load of the machine. `sites` also prints which functions allocate; the sampling increases the times.
  */
 
+import { threadMicros, threadsSince } from './processes.ts';
 import {
   createAudience,
   makeBatches,
@@ -12,8 +13,6 @@ import {
   publishBatches,
   startNuncio,
   startSubscriber,
-  threadMicros,
-  threadsSince,
   waitFor,
 } from './support.ts';
 

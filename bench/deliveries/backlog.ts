@@ -7,13 +7,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { record } from '../support/record.ts';
+import { residentBytes } from './processes.ts';
 import {
   type Bench,
   type BenchSubscriber,
   createAudience,
   eventBody,
   openBench,
-  residentBytes,
   startNuncio,
   startSubscriber,
 } from './support.ts';

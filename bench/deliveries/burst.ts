@@ -6,13 +6,13 @@
 
 import { sql } from 'kysely';
 import type { Database } from '../../src/database/database.ts';
+import { cpuMicros } from './processes.ts';
 import { readStatements, resetStatements } from './statements.ts';
 import { describeLatency, measureSteady } from './steady.ts';
 import {
   type Audience,
   type Bench,
   type BenchSubscriber,
-  cpuMicros,
   createAudience,
   eventBody,
   makeBatches,

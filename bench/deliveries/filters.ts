@@ -10,9 +10,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Database } from '../../src/database/database.ts';
 import { type Filter, filterPath } from '../../src/events/filter.ts';
+import { cpuMicros } from './processes.ts';
 import {
   type BenchSubscriber,
-  cpuMicros,
   createAudience,
   makeBatches,
   openBench,

@@ -14,19 +14,17 @@ import { fileURLToPath } from 'node:url';
 import { sql } from 'kysely';
 import { loadToTheEnd } from '../support/load.ts';
 import { record } from '../support/record.ts';
+import { cpuMicros, threadMicros, threadsSince } from './processes.ts';
 import { readStatements, resetStatements } from './statements.ts';
 import {
   type Bench,
   type BenchSubscriber,
-  cpuMicros,
   createAudience,
   databaseWork,
   eventBody,
   openBench,
   startNuncio,
   startSubscriber,
-  threadMicros,
-  threadsSince,
   waitFor,
 } from './support.ts';
 

@@ -15,11 +15,11 @@ import pg from 'pg';
 import { Pool } from 'undici';
 import { loadToTheEnd } from '../support/load.ts';
 import { monotonicMs } from '../support/measure.ts';
+import { cpuMicros } from './processes.ts';
 import { describeLatency, measureSteady } from './steady.ts';
 import {
   type Bench,
   type BenchSubscriber,
-  cpuMicros,
   createAudience,
   eventBody,
   openBench,

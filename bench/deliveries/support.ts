@@ -1,7 +1,7 @@
 /** Shared code of the delivery benchmarks: processes, a database, an audience, and cost figures. */
 
-import { type ChildProcess, execFileSync, fork, spawn } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { type ChildProcess, fork, spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,6 +20,7 @@ import { makeSecret } from '../../src/webhooks/subscriptions/signature.ts';
 import { createSubscription } from '../../src/webhooks/subscriptions/subscription.ts';
 import { createTestClient, mintAccessToken } from '../../test/support/clients/oauth.ts';
 import { freePort, testSecret } from '../../test/support/servers/server.ts';
+import { childrenOf } from './processes.ts';
 import { wantStatements } from './statements.ts';
 import type { Receipt } from './subscriber.ts';
 
@@ -117,81 +118,14 @@ function settings(databaseUrl: string, port: string, logLevel = 'warn') {
   };
 }
 
-function childrenOf(parent: number): number[] {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => statOf(pid)[1] === String(parent));
-}
-
-/** Fields of /proc/<pid>/stat after the name: state, parent, … */
-function statOf(pid: number): string[] {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  } catch {
-    return [];
-  }
-}
-
-/** Microseconds of CPU that processes have used so far, including their ended children. */
-export function cpuMicros(pids: number[]): number {
-  let ticks = 0;
-  for (const pid of pids) {
-    const fields = statOf(pid);
-    ticks += Number(fields[11] ?? 0) + Number(fields[12] ?? 0);
-  }
-  return ticks * microsOfTick();
-}
-
-/** Microseconds of CPU that each thread of a process has used so far, by thread id. */
-export function threadMicros(pid: number): Map<string, { name: string; micros: number }> {
-  const threads = new Map<string, { name: string; micros: number }>();
-  for (const thread of readdirSync(`/proc/${pid}/task`)) {
-    const stat = readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8');
-    const name = stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')'));
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    threads.set(thread, { name, micros: (Number(fields[11]) + Number(fields[12])) * microsOfTick() });
-  }
-  return threads;
-}
-
-/**
- * Microseconds that each thread used since `before`: JavaScript threads by name, all others (garbage collection,
- * compiling) together.
- */
-export function threadsSince(before: ReturnType<typeof threadMicros>, pid: number): Map<string, number> {
-  const used = new Map<string, number>();
-  for (const [thread, { name, micros }] of threadMicros(pid)) {
-    const kind = /MainThread/.test(name) ? 'server' : /engine/.test(name) ? 'engine' : 'helpers';
-    used.set(kind, (used.get(kind) ?? 0) + micros - (before.get(thread)?.micros ?? 0));
-  }
-  return used;
-}
-
-let tickMicros: number | undefined;
-function microsOfTick(): number {
-  tickMicros ??= 1_000_000 / Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
-  return tickMicros;
-}
-
-/** Resident memory of a process in bytes. */
-export function residentBytes(pid: number): number {
-  const match = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
-  return Number(match?.[1]) * 1_024;
-}
-
 export interface NuncioServer {
   child: ChildProcess;
   stop: () => Promise<void>;
 }
 
-/** As in the image. */
-const mallocConf = 'narenas:2,background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0';
-
 /**
- * @param nodeFlags such as `--cpu-prof`; added to those in BENCH_NODE_FLAGS. BENCH_PRELOAD names another allocator, such as
- * `libjemalloc.so.2`
+ * @param nodeFlags such as `--cpu-prof`; added to those in BENCH_NODE_FLAGS. BENCH_PRELOAD names another
+ * allocator, such as `libjemalloc.so.2`
  * @param isAsked whether the benchmark sends messages to the process
  */
 export async function startNuncio(
@@ -200,16 +134,16 @@ export async function startNuncio(
   { isAsked = false, port = String(bench.config.port), logLevel = 'warn' } = {},
 ): Promise<NuncioServer> {
   const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
-  const { PATH, HOME, BENCH_NODE_FLAGS = '', BENCH_PRELOAD = '' } = process.env;
+  const { PATH, HOME, BENCH_NODE_FLAGS = '', BENCH_PRELOAD = '', MALLOC_CONF } = process.env;
   const flags = [...nodeFlags, ...BENCH_NODE_FLAGS.split(' ').filter((flag) => flag !== '')];
-  const allocator = BENCH_PRELOAD === '' ? {} : { LD_PRELOAD: BENCH_PRELOAD, MALLOC_CONF: mallocConf };
+  const allocator = BENCH_PRELOAD === '' ? {} : { LD_PRELOAD: BENCH_PRELOAD, MALLOC_CONF };
   const child = spawn(process.execPath, [...flags, cli, 'start'], {
     stdio: isAsked ? ['ignore', 'inherit', 'inherit', 'ipc'] : ['ignore', 'inherit', 'inherit'],
     env: {
-      PATH,
-      HOME,
       ...allocator,
       ...settings(bench.databaseUrl, port, logLevel),
+      PATH,
+      HOME,
       NUNCIO_BASE_URL: bench.baseUrl,
     },
   });

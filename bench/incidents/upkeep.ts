@@ -3,8 +3,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { applyRetention } from '../../src/webhooks/log/retention.ts';
+import { cpuMicros, residentBytes } from '../deliveries/processes.ts';
 import { measureSteady } from '../deliveries/steady.ts';
-import { cpuMicros, eventBody, publishEvents, residentBytes, waitFor } from '../deliveries/support.ts';
+import { eventBody, publishEvents, waitFor } from '../deliveries/support.ts';
 import { type CrowdMember, makeCrowd } from './crowd.ts';
 import type { Incident, Row } from './row.ts';
 import { type Stage, withStage } from './stage.ts';

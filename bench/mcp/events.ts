@@ -10,7 +10,8 @@ import { sql } from 'kysely';
 import { callMcp, mcpToken, statelessHeaders, statelessMeta } from '../../test/support/clients/mcp_client.ts';
 import { createTestAccount, createTestClient } from '../../test/support/clients/oauth.ts';
 import { freePort } from '../../test/support/servers/server.ts';
-import { type Bench, cpuMicros, openBench, residentBytes, startNuncio } from '../deliveries/support.ts';
+import { cpuMicros, residentBytes } from '../deliveries/processes.ts';
+import { type Bench, openBench, startNuncio } from '../deliveries/support.ts';
 import { collect } from '../support/inspector.ts';
 import { loadToTheEnd } from '../support/load.ts';
 

@@ -55,7 +55,16 @@ function switchTo(user: string, uid: number, gid: number): Identity {
     '--ambient-caps=+dac_override',
     '--securebits=+no_setuid_fixup',
   ];
-  const prefix = ['setpriv', `--reuid=${uid}`, `--regid=${gid}`, '--clear-groups', ...capabilities];
+  // `setpriv` fails with an allocator that starts threads.
+  const withoutPreload = ['env', '-u', 'LD_PRELOAD'];
+  const prefix = [
+    ...withoutPreload,
+    'setpriv',
+    `--reuid=${uid}`,
+    `--regid=${gid}`,
+    '--clear-groups',
+    ...capabilities,
+  ];
   return { description: `as ${user}`, prefix, uid, gid };
 }
 
@@ -74,9 +83,7 @@ export function commandOf(identity: Identity, program: string, args: readonly st
     program,
     ...args,
   ];
-  // `setpriv` fails with an allocator from LD_PRELOAD that starts threads.
-  const { PATH } = process.env;
-  return { command: words[0] as string, args: words.slice(1), options: { cwd: '/', env: { PATH } } };
+  return { command: words[0] as string, args: words.slice(1), options: { cwd: '/' } };
 }
 
 /** Runs a program until it ends. The code is -1 if it did not start or was killed. */

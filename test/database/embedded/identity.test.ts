@@ -6,7 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { ownIdentity, run } from '../../../src/database/embedded/identity.ts';
+import { type Identity, run, unprivilegedIdentity } from '../../../src/database/embedded/identity.ts';
 import {
   copyCheckout,
   eventually,
@@ -49,15 +49,14 @@ test('PostgreSQL runs as an ordinary user', { skip: onlyRoot }, async (t) => {
   await again.leave();
 });
 
-test('what changes the user gets nothing of the environment but the path', async () => {
-  const prefix = ['sh', '-c', 'env; exec "$@"', 'sh'];
-  process.env.LD_BIND_NOT = 'inherited';
-  const { code, output } = await run({ ...ownIdentity(), prefix }, 'true', []).finally(() => {
-    delete process.env.LD_BIND_NOT;
+test('programs that run as another user are not given an allocator', { skip: onlyRoot }, async () => {
+  process.env.LD_PRELOAD = '/nonexistent/allocator.so';
+  const { code, output } = await run(unprivilegedIdentity(nobody) as Identity, 'true', []).finally(() => {
+    delete process.env.LD_PRELOAD;
   });
   assert.equal(code, 0, output);
-  assert.match(output, /^PATH=/m);
-  assert.doesNotMatch(output, /inherited|^HOME=/m);
+  // By the program that removes it.
+  assert.equal(output.match(/cannot be preloaded/g)?.length, 1, output);
 });
 
 test('a user id without a name is told to set DATABASE_URL', { skip: onlyRoot }, async (t) => {
