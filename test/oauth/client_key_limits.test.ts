@@ -136,7 +136,7 @@ const unsupported: readonly (readonly [what: string, jwk: JWK, error: string])[]
   ['another Edwards curve', { kty: 'OKP', crv: 'Ed448', x: 'AAAA' }, 'must have a crv of Ed25519, X25519'],
 ];
 
-test('keys of every supported kind and size authenticate, by value and by URL', async () => {
+test('oauth 16: keys of every supported kind and size authenticate, by value and by URL', async () => {
   const unknown = { kty: 'FUTURE', pub: 'AAAA' } as unknown as JWK;
   const set = { keys: [unknown, ...supported.map(({ jwk }) => jwk)] };
   for (const client of [await keyed({ jwks: set }), await remote(set)]) {
@@ -144,7 +144,7 @@ test('keys of every supported kind and size authenticate, by value and by URL', 
   }
 });
 
-test('a key with a huge exponent never verifies, and the other keys of its set do', async () => {
+test('oauth 16: a key with a huge exponent never verifies, and the other keys of its set do', async () => {
   const set = jwks(expensive, ec);
   for (const client of [await keyed({ jwks: set }), await remote(set)]) {
     await refuses(
@@ -258,7 +258,7 @@ test('a metadata document with a huge exponent is refused, and the page says why
   assert.match(text, /jwks\.keys\[0\] must have the RSA exponent 65537/);
 });
 
-test('20 keys with a kid authenticate, by value and by URL', async () => {
+test('oauth 16: 20 keys with a kid authenticate, by value and by URL', async () => {
   const keys = await numbered(20);
   for (const client of [await keyed({ jwks: jwks(...keys) }), await remote(jwks(...keys))]) {
     for (const key of [keys[0], keys[10], keys[19]] as Key[]) await accepts(client, key);
@@ -281,7 +281,7 @@ test('a set of the maximum size with huge exponents is refused', async () => {
   await refuses(await remote(set), expensive, /has more than 20 keys/);
 });
 
-test('without a kid, two keys are tried, and more are refused', async () => {
+test('oauth 16: without a kid, two keys are tried, and more are refused', async () => {
   const keys = await createKeys([undefined, undefined, undefined]);
   const two = jwks(...keys.slice(0, 2));
   for (const client of [await keyed({ jwks: two }), await remote(two)]) {
@@ -326,7 +326,7 @@ async function requestWith(client: TestClient, key: Key) {
   });
 }
 
-test('the limits apply to signed request objects', async () => {
+test('oauth 35: the limits apply to signed request objects', async () => {
   const two = await createKeys([undefined, undefined]);
   const good = await createTestClient(server, { metadata: { jwks: jwks(...two) } });
   for (const key of two)
