@@ -105,7 +105,9 @@ async function dropDays(db: Database, slow: Database, expiry: Expiry, steps: Ste
     // Also kept if that is not known.
     if ((await steps.run(`deliveries of ${day}`, () => isPending(slow, day))) !== false) kept.push(day);
   }
-  const areDropped = await steps.run('partitions', () => dropPartitions(db, dayTables, { before, days, kept }));
+  const areDropped = await steps.run('partitions', () =>
+    dropPartitions(db, dayTables, { before, days, kept }),
+  );
   await steps.delete(slow, 'retries', sql`${isOver(expiry)} and day <> all(${kept}::date[])`);
   return areDropped === true;
 }
