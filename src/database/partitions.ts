@@ -66,7 +66,7 @@ export async function dropPartitions(
     .finally(() => lease.release());
 }
 
-/** The days of which a table has a partition, older than `days` before the reference day. */
+/** The days of which a table has a partition, expired and not kept, oldest first. */
 export async function listExpiredDays(
   db: Database,
   tables: readonly string[],

@@ -13,10 +13,8 @@ import { steadyNow } from '../../database/steady_clock.ts';
 import { expireRejected } from '../../events/rejected_events.ts';
 import { deleteEnded } from '../subscriptions/ended.ts';
 import { dropOldStats } from './delivery_stats.ts';
+import { dayTables, type Expiry, isOver, isPending, waitingDays } from './kept_days.ts';
 import { deleteResponses } from './response_retention.ts';
-
-/** Attempts refer to deliveries, and deliveries to events: referring tables are dropped first. */
-const dayTables = ['attempts', 'deliveries', 'events'];
 
 /**
  * Creates the partitions of the coming days and drops expired ones. A day that still has pending deliveries is kept. Then deletes
@@ -89,13 +87,6 @@ function isOutOfResources(error: unknown): boolean {
   return String((error as { code?: unknown }).code).startsWith('53');
 }
 
-interface Expiry {
-  today: string;
-  days: number;
-}
-
-const isOver = ({ today, days }: Expiry) => sql`day < ${today}::date - ${days}::int`;
-
 /** Drops the expired days without pending deliveries, and deletes their retries. */
 async function dropDays(db: Database, slow: Database, expiry: Expiry, steps: Steps): Promise<boolean> {
   const { today: before, days } = expiry;
@@ -130,39 +121,6 @@ async function dayAt(db: Database, now: ReturnType<typeof steadyNow>): Promise<s
     db,
   );
   return (rows[0] as { day: string }).day;
-}
-
-/** Expired days with events that are not deliveries yet. */
-async function waitingDays(db: Database, expiry: Expiry): Promise<string[]> {
-  const { rows } = await sql<{ day: string }>`
-    select day::text from outbox where ${isOver(expiry)}
-    union
-    select day::text from deferred_deliveries where ${isOver(expiry)}`.execute(db);
-  return rows.map(({ day }) => day);
-}
-
-/**
- * Whether the day has a delivery to send to an active subscription. One is enough, and most lanes have none: a lane's first delivery after
- * its cursor is looked up by key. The deliveries after the cursor that were attempted fit in the lane's window, so few are passed over.
- */
-async function isPending(db: Database, day: string): Promise<boolean> {
-  const { rows } = await sql<{ is_pending: boolean }>`
-    select exists (
-      select from lane_progress p
-      join lanes l on l.id = p.lane and l.next_sequence - 1 > p.cursor
-      join subscriptions s on s.lane = p.lane and s.state = 'active' and s.url is not null
-      cross join lateral (
-        select from deliveries d
-        where d.day = ${day}::date and d.lane = p.lane and d.sequence > p.cursor
-          and not exists (select from attempts a where a.day = ${day}::date and a.lane = d.lane and a.sequence = d.sequence offset 0)
-          and not exists (select from retries r where r.lane = d.lane and r.sequence = d.sequence offset 0)
-        order by d.sequence limit 1
-      ) as first
-    ) or exists (
-      select from retries r join subscriptions s on s.lane = r.lane and s.state = 'active'
-      where r.day = ${day}::date and r.due_at is not null
-    ) as is_pending`.execute(db);
-  return rows[0]?.is_pending === true;
 }
 
 /**
