@@ -66,6 +66,22 @@ export async function dropPartitions(
     .finally(() => lease.release());
 }
 
+/** The days of which a table has a partition, expired and not kept, oldest first. */
+export async function listExpiredDays(
+  db: Database,
+  tables: readonly string[],
+  expiry: Expiry,
+): Promise<string[]> {
+  const found = new Set<string>();
+  for (const table of tables) {
+    for (const { name } of await listExpired(db, table, expiry)) {
+      const digits = name.slice(-8);
+      found.add(`${digits.slice(0, 4)}-${digits.slice(4, 6)}-${digits.slice(6)}`);
+    }
+  }
+  return [...found].toSorted();
+}
+
 interface Partition {
   name: string;
   state: 'attached' | 'pending' | 'detached';

@@ -3,6 +3,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../database/database.ts';
 import { readDeliveriesDays } from '../database/retention.ts';
+import { findKeptDays } from '../webhooks/log/kept_days.ts';
 import { countExpiringParked } from '../webhooks/log/retention.ts';
 import { type Check, check, countText, durationText, type Probe, type State } from './report.ts';
 
@@ -20,6 +21,7 @@ export function workProbes(db: Database): readonly Probe[] {
     { name: 'backlog.events', run: () => checkOutbox(db) },
     { name: 'backlog.lanes', run: () => checkLanes(db) },
     { name: 'backlog.accounts', run: () => checkAccounts(db) },
+    { name: 'backlog.days', run: () => checkKeptDays(db) },
     { name: 'backlog.inbox', run: () => checkInbox(db) },
     { name: 'events.parked', run: () => checkParked(db) },
     { name: 'events.rejected', run: () => checkRejected(db) },
@@ -127,6 +129,26 @@ async function checkAccounts(db: Database): Promise<Check> {
   return check('backlog.accounts', 'ok', `retries waiting, by account or app: ${most}`, null, {
     ...Object.fromEntries(rows.map(({ account, retries }) => [account, retries])),
   });
+}
+
+/** A day is dropped as a whole, so a single slow subscription can keep the events and deliveries of all accounts. */
+async function checkKeptDays(db: Database): Promise<Check> {
+  const { count, oldest, subscriptions } = await findKeptDays(db);
+  if (oldest === null) return check('backlog.days', 'ok', 'no day is kept for longer than configured');
+  const values = { days: count, oldest, subscriptions: subscriptions.join(' ') };
+  const reason =
+    subscriptions.length > 0
+      ? `deliveries of subscription ${subscriptions.join(', ')} wait`
+      : 'their events or partitions wait';
+  return check(
+    'backlog.days',
+    'warning',
+    `${countText(count, 'day')} since ${oldest} should have been deleted: ${reason}`,
+    subscriptions.length > 0
+      ? 'If these are too slow for their events, have their owners raise rate_limit, or disable them: their waiting deliveries are then deleted.'
+      : 'Look at backlog.events and partitions, and for "retention" in the logs of the nodes.',
+    values,
+  );
 }
 
 async function checkInbox(db: Database): Promise<Check> {

@@ -99,6 +99,7 @@ test('the report of a server names each subject once, and the settings that lose
     'backlog.events',
     'backlog.lanes',
     'backlog.accounts',
+    'backlog.days',
     'backlog.inbox',
     'events.parked',
     'events.rejected',
@@ -183,6 +184,26 @@ test('retries that wait are counted for each account', async () => {
   assert.equal(accounts.values[app.account.id], 1);
   assert.ok(accounts.summary.includes(app.account.id));
   await sql`delete from retries`.execute(server.db);
+});
+
+test('a day that is kept for longer than configured is found, with the subscription that waits', async () => {
+  const app = await createApp(server);
+  await addPaused(server.db, app, 1);
+  const { rows } = await sql<{ id: string; lane: string }>`
+    select id, lane from subscriptions where account_id = ${app.account.id}`.execute(server.db);
+  const [{ id, lane }] = rows as [(typeof rows)[number]];
+  await sql`update lanes set next_sequence = 2 where id = ${lane}`.execute(server.db);
+  await expectFault(
+    'backlog.days',
+    'warning',
+    [new RegExp(`^1 day since 2020-01-04 .*: deliveries of subscription ${id} wait$`), /disable them/],
+    sql`
+      do $$ begin
+        create table deliveries_20200104 partition of deliveries for values from ('2020-01-04') to ('2020-01-05');
+        insert into deliveries (day, lane, sequence, event) values ('2020-01-04', ${sql.lit(lane)}, 1, 1);
+      end $$`,
+    sql`drop table deliveries_20200104`,
+  );
 });
 
 test('stopped and silent nodes are found, with the age of what waits for them', async () => {

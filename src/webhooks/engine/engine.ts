@@ -20,7 +20,8 @@ import { createGuardedFetch } from '../../egress/fetch.ts';
 import { collectAtRest } from '../../garbage_collection.ts';
 import { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
-import { type RecoveryTurns, stepRecovery } from '../fan_out/recovery.ts';
+import { stepRecovery } from '../fan_out/recovery.ts';
+import { RecoveryTurns } from '../fan_out/recovery_turns.ts';
 import { endLongWaits } from '../lanes/long_waits.ts';
 import { createWorkerMetrics, type WorkerMetrics } from '../lanes/metrics.ts';
 import { removeDeadNodes } from '../lanes/node.ts';
@@ -94,7 +95,7 @@ class Engine {
   #retentionTimer: NodeJS.Timeout | undefined;
   readonly #replayable: KindArrays;
   #recovering: Promise<void> | undefined;
-  readonly #recoveryTurns: RecoveryTurns = { after: '' };
+  readonly #recoveryTurns = new RecoveryTurns();
   #receivedBytes = 0;
   readonly #predecessors: readonly string[];
   readonly #nodeName: string | null;
@@ -350,11 +351,11 @@ class Engine {
     this.#retentionTimer = setTimeout(async () => {
       try {
         this.#planRetention(await applyRetention(this.#db, this.#slowDb));
-        await this.#warnOfParked();
       } catch (error) {
         this.#onError(error as Error);
         this.#retentionTimer?.refresh();
       }
+      await this.#warnOfParked().catch(this.#onError);
     }, pauseMs);
   }
 

@@ -27,6 +27,8 @@ export const passLimits: PassLimits = { accounts: 1_000, events: 2_000, deliveri
 export const heavyDeliveriesMin = 32;
 /** If one event may become this many deliveries, it is fanned out in slices. */
 export const sliceDeliveriesMin = passLimits.deliveries + 1;
+/** SQL: what an event costs for a subscription, in deliveries. For use where `filter_weight` is the subscription's. */
+export const subscriptionCost = sql`(1 + filter_weight)`;
 /** Maximum outbox rows of one account in a pass. */
 const accountRowsMax = 500;
 
@@ -144,12 +146,12 @@ export function chooseFromOutbox(
       cross join lateral (
         select case when next.day = ${day}::date and not next.rests then greatest(
           case when next.through_lane > 0 then ${sql.lit(sliceDeliveriesMin)} end, cardinality(next.lanes), (
-          select coalesce(sum(1 + filter_weight), 0) from (
+          select coalesce(sum(${subscriptionCost}), 0) from (
             select s.filter_weight from subscriptions s where s.account_id = next.turn and s.state <> 'ended'
             limit ${sql.lit(sliceDeliveriesMin)}
           ) as few
         ) + (
-          select coalesce(sum(1 + filter_weight), 0) from (
+          select coalesce(sum(${subscriptionCost}), 0) from (
             select own.filter_weight from ${actingApps(sql`next.turn`)} as app
             cross join lateral (
               select s.filter_weight from subscriptions s

@@ -1,7 +1,7 @@
 /**
  * Recoveries: jobs that resend all failed or held deliveries of a time range, and create deliveries for events from before the
  * subscription existed. A job runs in steps of some hundred deliveries, on whichever node takes the next step. It survives
- * restarts and can be cancelled. Accounts take turns. The lane limits the sending rate. Owns the table `recoveries`.
+ * restarts and can be cancelled. Accounts take turns by the time that their steps take (recovery_turns.ts). The lane limits the sending rate. Owns the table `recoveries`.
  *
  * A step locks nothing of the lane while it searches, and waits for no lock. If the lane is locked, the step runs again soon.
  *
@@ -18,6 +18,7 @@ import { type DeliveryState, selectDeliveries } from '../log/delivery.ts';
 import { wakeLane } from '../log/resend.ts';
 import type { KindArrays } from './fan_out.ts';
 import { isLocked } from './pass_size.ts';
+import { RecoveryTurns } from './recovery_turns.ts';
 import { replayStep } from './replay.ts';
 
 /** Maximum deliveries of one step. */
@@ -104,11 +105,6 @@ interface Job {
   is_active: boolean;
 }
 
-/** The account or app that had the last turn. Each gets one turn, however many recoveries it has. */
-export interface RecoveryTurns {
-  after: string;
-}
-
 /** Milliseconds until a step runs again that found the lane locked. */
 const lockedPauseMs = 100;
 
@@ -123,21 +119,26 @@ const lockedPauseMs = 100;
 export async function stepRecovery(
   db: Database,
   kinds: KindArrays,
-  turns: RecoveryTurns = { after: '' },
+  turns = new RecoveryTurns(),
 ): Promise<boolean> {
-  const isStep = await stepAfter(db, kinds, turns);
-  if (isStep || turns.after === '') return isStep;
-  turns.after = '';
-  return stepAfter(db, kinds, turns);
+  for (;;) {
+    if (await stepAfter(db, kinds, turns)) return true;
+    if (turns.after !== '') turns.after = '';
+    else if (!turns.advance()) return false;
+  }
 }
 
 async function stepAfter(db: Database, kinds: KindArrays, turns: RecoveryTurns): Promise<boolean> {
   let begun: Job | undefined;
+  let begunAt = 0;
   const step = db.transaction().execute(async (tx) => {
+    // Only now: the connection may have been in use.
+    begunAt = performance.now();
     const { rows: jobs } = await sql<Job>`
       select r.id, r.turn, r.lane, r.position, r.phase, s.state = 'active' as is_active
       from recoveries r join subscriptions s on s.lane = r.lane
       where r.state = 'running' and s.state <> 'disabled' and r.turn > ${turns.after}
+        and r.turn <> all(${turns.resting}::text[])
       order by r.turn, r.updated_at limit 1 for update of r skip locked`.execute(tx);
     const job = jobs[0];
     if (job === undefined) return false;
@@ -151,16 +152,18 @@ async function stepAfter(db: Database, kinds: KindArrays, turns: RecoveryTurns):
     }
     return (await (job.phase === 'resending' ? resend(tx, job) : addMissing(tx, job.id, kinds))) > 0;
   });
+  const use = () => begun !== undefined && turns.use(begun.turn, performance.now() - begunAt);
   try {
     // After the commit: a statement that records outcomes locks the same rows in another order. If this node dies in between, a
     // sweep finds the lane.
-    if ((await step) && begun !== undefined) await wakeLane(db, Number(begun.lane));
+    if ((await step.finally(use)) && begun !== undefined) await wakeLane(db, Number(begun.lane));
   } catch (error) {
     if (begun === undefined) throw error;
     await sql`update recoveries set updated_at = now() where id = ${begun.id} and state = 'running'`.execute(
       db,
     );
     if (!isInTheWay(error)) throw error;
+    turns.use(begun.turn, lockedPauseMs);
     await sleep(lockedPauseMs);
   }
   return begun !== undefined;

@@ -10,15 +10,19 @@
  * the events around its creation, up to `until`. Fan-out may add some of them as well; agents know an event by its id.
  *
  * A step searches without a lock. It locks the lane's row in `lanes` only to add what it found, and never waits for that lock.
+ *
+ * A step takes at most as many events as a fan-out pass, and what it takes costs at most as many deliveries (outbox_selection.ts).
+ * Evaluating a filter means parsing the body, which takes longer than all else, so the body's length counts too.
  */
 
 import { sql } from 'kysely';
 import type { Transaction } from '../../database/database.ts';
 import { mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { KindArrays } from './fan_out.ts';
+import { passLimits, subscriptionCost } from './outbox_selection.ts';
 
-/** Maximum events that one step reads. */
-const stepEventsMax = 2_000;
+/** Bytes of a body that cost a filter as much as a delivery: so many as of the filter itself (`filter_weight`). */
+const bytesPerDelivery = 500;
 
 /** What a replay covers, and how far it has come. */
 export interface ReplayPlace {
@@ -52,10 +56,11 @@ export async function replayStep(
 ): Promise<number> {
   const { rows } = await sql<{ added: number }>`
     with candidate as materialized (
-      select position, account_id, kind, created_at, body is null as is_erased
+      -- The length is known without reading the body. It is null after erasure.
+      select position, account_id, kind, created_at, octet_length(body) as bytes
       from events where day = ${day}::date and position > ${position}::bigint
         and (position <= (select created_position from subscriptions where lane = ${lane}) or ${isAgents(lane)})
-      order by position limit ${stepEventsMax}::int
+      order by position limit ${passLimits.events}::int
     ),
     catalogue as materialized (
       select name, string_to_array(patterns, ' ') as patterns,
@@ -63,12 +68,13 @@ export async function replayStep(
       from unnest(${kinds.names}::text[], ${kinds.objects}::text[], ${kinds.patterns}::text[])
         as given (name, object, patterns)
     ),
-    missing as materialized (
-      select candidate.position, candidate.created_at
+    readable as materialized (
+      select candidate.position, candidate.created_at,
+        ${subscriptionCost} + case when s.filter_digest is null then 0 else bytes / ${sql.lit(bytesPerDelivery)} end as cost
       from candidate
       join catalogue on catalogue.name = candidate.kind
       join subscriptions s on s.lane = ${lane} and s.state <> 'ended' and s.kinds && catalogue.patterns
-      where not candidate.is_erased
+      where candidate.bytes is not null
         and candidate.created_at >= ${since} and candidate.created_at < ${until}
         and (s.created_at > candidate.created_at + interval '1 second' or ${isAgents(lane)})
         and exists (select from accounts a where a.id = candidate.account_id and a.disabled_at is null)
@@ -85,17 +91,28 @@ export async function replayStep(
               and g.created_at <= candidate.created_at
               and (catalogue.scopes is null or g.scopes @> catalogue.scopes))
         end
-        and (s.filter_digest is null or coalesce((
-          select jsonb_path_match(body_as_json(body), s.filter_path, '{}', true) from events
-          where day = ${day}::date and position = candidate.position), false))
         -- A look-up in the index of replayed deliveries, because of the offset.
         and not exists (
           select from deliveries d
           where d.day = ${day}::date and d.lane = ${lane} and d.event = candidate.position and d.replayed offset 0)
     ),
+    counted as materialized (
+      -- The first event is taken, whatever it costs.
+      select position, created_at, total <= ${passLimits.deliveries}::int or total = cost as is_taken
+      from (select *, sum(cost) over (order by position) as total from readable) as each
+    ),
+    missing as materialized (
+      select counted.position, counted.created_at
+      from counted join subscriptions s on s.lane = ${lane}
+      where is_taken and (s.filter_digest is null or coalesce((
+        select jsonb_path_match(body_as_json(body), s.filter_path, '{}', true) from events
+        where day = ${day}::date and position = counted.position), false))
+    ),
     seen as materialized (
-      select max(position) as last, count(*) < ${stepEventsMax}::int as is_end, (select count(*) from missing) as added
-      from candidate
+      select case when taken.are_all then passed.last else taken.last end as last,
+        taken.are_all and passed.count < ${passLimits.events}::int as is_end, (select count(*) from missing) as added
+      from (select max(position) as last, count(*) from candidate) as passed,
+        (select max(position) filter (where is_taken) as last, coalesce(bool_and(is_taken), true) as are_all from counted) as taken
     ),
     locked as materialized (
       select lanes.id, seen.added from seen join lanes on lanes.id = ${lane}

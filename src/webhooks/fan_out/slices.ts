@@ -8,7 +8,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import type { Snapshot } from './outbox_changes.ts';
-import { actingApps, type Slice, type Visit } from './outbox_selection.ts';
+import { actingApps, type Slice, subscriptionCost, type Visit } from './outbox_selection.ts';
 
 /** A slice, and the UTC day of its event. */
 export interface NextSlice extends Slice {
@@ -38,7 +38,7 @@ export async function findSlice(
         select lane from unnest(lanes) as lane where lane > through_lane order by lane offset ${last}::int limit 1
       ) else (
         select min(lane) from (
-          select lane, sum(1 + filter_weight) over (order by lane) as total from (
+          select lane, sum(${subscriptionCost}) over (order by lane) as total from (
           (
             select lane, filter_weight from subscriptions s
             where s.account_id = ${account}::uuid and s.state <> 'ended' and s.lane > through_lane

@@ -3,56 +3,104 @@
  * Rows in other tables are deleted to match. Also erases the body of a single event.
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { isId } from '../../crypto/ids.ts';
 import { deleteBatches } from '../../database/batches.ts';
-import type { Database } from '../../database/database.ts';
-import { dropPartitions, ensurePartitions } from '../../database/partitions.ts';
+import { type Database, isDatabaseUnavailable } from '../../database/database.ts';
+import { dropPartitions, ensurePartitions, listExpiredDays } from '../../database/partitions.ts';
 import { keptDays, readDeliveriesDays } from '../../database/retention.ts';
 import { steadyNow } from '../../database/steady_clock.ts';
 import { expireRejected } from '../../events/rejected_events.ts';
 import { deleteEnded } from '../subscriptions/ended.ts';
 import { dropOldStats } from './delivery_stats.ts';
+import { dayTables, type Expiry, isOver, isPending, waitingDays } from './kept_days.ts';
 import { deleteResponses } from './response_retention.ts';
-
-/** Attempts refer to deliveries, and deliveries to events: referring tables are dropped first. */
-const dayTables = ['attempts', 'deliveries', 'events'];
 
 /**
  * Creates the partitions of the coming days and drops expired ones. A day that still has pending deliveries is kept. Then deletes
- * from the other tables, in batches.
+ * from the other tables, in batches. An error of one step does not stop the others, except where they need its result.
  * @param slow the connections for reading many rows and for deleting
  * @returns false if locks of others, such as a backup, were in the way: call again soon
+ * @throws AggregateError at the end, with the errors of all steps that failed
  */
 export async function applyRetention(db: Database, slow = db): Promise<boolean> {
+  const steps = new Steps();
   const days = await readDeliveriesDays(slow);
-  const areMade = await ensurePartitions(db);
   const now = steadyNow();
   const today = await dayAt(slow, now);
-  const kept = await pendingDays(slow, today, days);
-  const areDropped = await dropPartitions(db, dayTables, { before: today, days, kept });
+  const areMade = await steps.run('new days', () => ensurePartitions(db));
+  const areDropped = await steps.run('days', () => dropDays(db, slow, { today, days }, steps));
   const expired = (more = 0) => sql`${now} - make_interval(days => ${days + more}::int)`;
-  const isDropped = sql`day < ${today}::date - ${days}::int`;
-  await deleteBatches(slow, 'retries', sql`${isDropped} and day <> all(${kept}::date[])`);
-  await deleteBatches(slow, 'event_ids', sql`created_at < ${expired()}`);
-  await deleteBatches(slow, 'parked_events', isDropped);
+  await steps.delete(slow, 'event_ids', sql`created_at < ${expired()}`);
+  await steps.delete(slow, 'parked_events', isOver({ today, days }));
   // Keep revisions that an attempt in the log may refer to.
   const isReplaced = sql`exists (
     select from subscription_revisions next
     where next.lane = subscription_revisions.lane and next.revision = subscription_revisions.revision + 1
       and next.created_at < ${expired(1)})`;
-  await deleteBatches(slow, 'subscription_revisions', isReplaced);
-  await deleteBatches(slow, 'recoveries', sql`state <> 'running' and created_at < ${expired()}`);
+  await steps.delete(slow, 'subscription_revisions', isReplaced);
+  await steps.delete(slow, 'recoveries', sql`state <> 'running' and created_at < ${expired()}`);
   // Keep epochs of deliveries that may still be looked up.
   const isPast = sql`exists (
     select from lane_epochs next
     where next.lane = lane_epochs.lane and next.first > lane_epochs.first and next.began_at < ${expired(1)})`;
-  await deleteBatches(slow, 'lane_epochs', isPast);
-  await deleteEnded(slow, expired(1));
-  await dropOldStats(slow, now);
-  await expireRejected(slow, now);
-  await deleteResponses(slow, today);
-  return areMade && areDropped;
+  await steps.delete(slow, 'lane_epochs', isPast);
+  await steps.run('subscriptions', () => deleteEnded(slow, expired(1)));
+  await steps.run('delivery_stats', () => dropOldStats(slow, now));
+  await steps.run('rejected_events', () => expireRejected(slow, now));
+  await steps.run('responses', () => deleteResponses(slow, today));
+  steps.end();
+  return areMade === true && areDropped === true;
+}
+
+/** Steps of which each runs, whatever happened to the others. */
+class Steps {
+  readonly #failures: Error[] = [];
+
+  /**
+   * @returns undefined if the step failed
+   * @throws the error if the database is unavailable: then no further step could run
+   */
+  async run<T>(name: string, work: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await work();
+    } catch (cause) {
+      if (isDatabaseUnavailable(cause) && !isOutOfResources(cause)) throw cause;
+      this.#failures.push(new Error(`${name}: ${(cause as Error).message}`, { cause }));
+      return undefined;
+    }
+  }
+
+  async delete(db: Database, table: string, condition: RawBuilder<unknown>): Promise<void> {
+    await this.run(table, () => deleteBatches(db, table, condition));
+  }
+
+  end(): void {
+    if (this.#failures.length === 0) return;
+    const messages = this.#failures.map(({ message }) => message);
+    throw new AggregateError(this.#failures, `retention is incomplete: ${messages.join('; ')}`);
+  }
+}
+
+/** Memory, space for a sort: another statement may need less. */
+function isOutOfResources(error: unknown): boolean {
+  return String((error as { code?: unknown }).code).startsWith('53');
+}
+
+/** Drops the expired days without pending deliveries, and deletes their retries. */
+async function dropDays(db: Database, slow: Database, expiry: Expiry, steps: Steps): Promise<boolean> {
+  const { today: before, days } = expiry;
+  const waiting = await waitingDays(slow, expiry);
+  const kept = [...waiting];
+  for (const day of await listExpiredDays(slow, dayTables, { before, days, kept: waiting })) {
+    // Also kept if that is not known.
+    if ((await steps.run(`deliveries of ${day}`, () => isPending(slow, day))) !== false) kept.push(day);
+  }
+  const areDropped = await steps.run('partitions', () =>
+    dropPartitions(db, dayTables, { before, days, kept }),
+  );
+  await steps.delete(slow, 'retries', sql`${isOver(expiry)} and day <> all(${kept}::date[])`);
+  return areDropped === true;
 }
 
 /** Days before its deletion at which a parked event is reported. */
@@ -73,32 +121,6 @@ async function dayAt(db: Database, now: ReturnType<typeof steadyNow>): Promise<s
     db,
   );
   return (rows[0] as { day: string }).day;
-}
-
-/** Expired days that still have deliveries to send to an active subscription. */
-async function pendingDays(db: Database, today: string, days: number): Promise<string[]> {
-  const isOver = sql`day < ${today}::date - ${days}::int`;
-  const { rows } = await sql<{ day: string }>`
-    select distinct day::text from (
-      select day from outbox where ${isOver}
-      union all
-      select day from deferred_deliveries where ${isOver}
-      union all
-      select r.day from retries r join subscriptions s on s.lane = r.lane and s.state = 'active'
-      where r.${isOver} and r.due_at is not null
-      union all
-      select d.day
-      from lane_progress p
-      join lanes l on l.id = p.lane and l.next_sequence - 1 > p.cursor
-      join subscriptions s on s.lane = p.lane and s.state = 'active' and s.url is not null
-      cross join lateral (
-        select distinct day from deliveries d
-        where d.lane = p.lane and d.sequence > p.cursor and d.${isOver}
-          and not exists (select from attempts a where a.lane = d.lane and a.sequence = d.sequence and a.day = d.day)
-          and not exists (select from retries r where r.lane = d.lane and r.sequence = d.sequence)
-      ) as d
-    ) as pending`.execute(db);
-  return rows.map(({ day }) => day);
 }
 
 /**

@@ -6,8 +6,10 @@ import { sql } from 'kysely';
 import { newId } from '../../../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
 import { createCatalogue } from '../../../src/events/catalogue.ts';
+import { type Filter, filterPath } from '../../../src/events/filter.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
+import { passLimits } from '../../../src/webhooks/fan_out/outbox_selection.ts';
 import { stepRecovery } from '../../../src/webhooks/fan_out/recovery.ts';
 import { createDatabase } from '../../support/database/database.ts';
 import { buffersOf, captureStatements, nodesOf, planModes } from '../../support/database/plans.ts';
@@ -193,6 +195,67 @@ test('two recoveries that find the same events at the same time add each of them
       [early, 'done'],
     ],
   );
+});
+
+/** Gives the subscription a filter that compares a value with about 64 KiB of others. @returns its weight */
+async function setHeavyFilter(db: Database): Promise<number> {
+  const choices = (from: number) =>
+    Array.from({ length: 100 }, (_, index) => `${from + index}-`.padEnd(95, 'x'));
+  const conditions = Array.from({ length: 6 }, (_, index) => ({ path: '/ref', in: choices(index * 100) }));
+  const filter: Filter = { any: [...conditions, { path: '/ref', eq: 'wanted' }] };
+  const { rows } = await sql<{ filter_weight: number }>`
+    update subscriptions set filter = ${JSON.stringify(filter)}::json, filter_path = ${filterPath(filter)}::jsonpath, filter_digest = '\\x01'
+    returning filter_weight`.execute(db);
+  return rows[0]?.filter_weight as number;
+}
+
+/** The position up to which the recovery has read, for each of its steps. */
+async function walk(db: Database): Promise<number[]> {
+  const positions: number[] = [];
+  while (await stepRecovery(db, kinds)) {
+    const { rows } = await sql<{ position: string; at: string }>`
+      select missing_position as position from recoveries`.execute(db);
+    if (Number(rows[0]?.position) > 0) positions.push(Number(rows[0]?.position));
+  }
+  return positions;
+}
+
+test('a step takes as many events as its filter and their bodies permit, and none is left out', async (t) => {
+  const { db } = await openScene(t);
+  const weight = await setHeavyFilter(db);
+  assert.ok(weight > 100, `the filter weighs ${weight}`);
+  const bytes = 100_000;
+  // Every second event is wanted. One is too large for any step.
+  await sql`
+    update events set body = json_build_object('ref', case when position % 2 = 0 then 'wanted' else 'other' end,
+      'text', repeat('x', case when position = ${early / 2}::int then 3000000 else ${bytes}::int end))::text`.execute(
+    db,
+  );
+  await addRecovery(db, 'missing');
+  const positions = await walk(db);
+  const max = Math.floor(passLimits.deliveries / (1 + weight + bytes / 500));
+  const taken = positions.map((position, index) => position - (positions[index - 1] ?? 0));
+  assert.ok(taken.length > early / max, `${taken}`);
+  for (const count of taken) assert.ok(count >= 1 && count <= max, `a step took ${count} events`);
+  assert.ok(taken.filter((count) => count === max).length >= 2, 'steps are full');
+  const large = positions.indexOf(early / 2);
+  assert.equal(taken[large], 1, 'the large event has a step of its own');
+  const { added, sequences } = await readLane(db);
+  const { rows } = await sql<{ position: string }>`
+    select position from events where position % 2 = 0 order by position`.execute(db);
+  assert.deepEqual(
+    added,
+    rows.map(({ position }) => position),
+  );
+  assert.deepEqual(sequences, countTo(early / 2));
+});
+
+test('a step counts no bodies if the subscription has no filter', async (t) => {
+  const { db } = await openScene(t);
+  await sql`update events set body = json_build_object('text', repeat('x', 1000000))::text`.execute(db);
+  await addRecovery(db, 'missing');
+  assert.equal((await walk(db)).length, 0, 'one step reads the whole day');
+  assert.equal((await readLane(db)).added.length, early);
 });
 
 test('a recovery skips the sequences whose deliveries are gone', async (t) => {

@@ -1,0 +1,39 @@
+/**
+ * The turns of recoveries. A node runs one step at a time, and steps take from milliseconds to seconds, so turns are given by time:
+ * an account or app that has used more time than others rests until they have used as much, or have nothing to do.
+ *
+ *   without a step → (its step took t ms) → rests → (all others that have work rest too) → t less what the least of them used → … → 0
+ */
+
+/** Maximum accounts and apps to remember. */
+const restingMax = 1_000;
+
+export class RecoveryTurns {
+  /** Milliseconds that each has used more than those without an entry. */
+  readonly #usedMs = new Map<string, number>();
+  /** The account or app that had the last turn. The search for the next one begins after it. */
+  after = '';
+
+  /** Those whose turn it is not. */
+  get resting(): string[] {
+    return [...this.#usedMs.keys()];
+  }
+
+  /** A step has ended, however many recoveries the account or app has. */
+  use(turn: string, ms: number): void {
+    if (!this.#usedMs.has(turn) && this.#usedMs.size >= restingMax) this.advance();
+    // At least 1, so that everyone rests after a step.
+    this.#usedMs.set(turn, (this.#usedMs.get(turn) ?? 0) + Math.max(1, ms));
+  }
+
+  /** Nobody else has work: ends the rest of those that have used least. @returns whether anybody rested */
+  advance(): boolean {
+    if (this.#usedMs.size === 0) return false;
+    const leastMs = Math.min(...this.#usedMs.values());
+    for (const [turn, ms] of this.#usedMs) {
+      if (ms > leastMs) this.#usedMs.set(turn, ms - leastMs);
+      else this.#usedMs.delete(turn);
+    }
+    return true;
+  }
+}
