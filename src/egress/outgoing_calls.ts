@@ -1,14 +1,15 @@
 /** The messages of a thread for outgoing requests (outgoing_thread.ts), and their reader inside the thread. */
 
 import type { MessagePort, Transferable } from 'node:worker_threads';
-import { type PlainError, toPlainError } from './plain_error.ts';
+import { fromPlainError, type PlainError, toPlainError } from './plain_error.ts';
 import type { ResolveHost } from './resolve.ts';
 
 export type ToThread =
   | { id: number; request: unknown }
   | { abort: number }
-  /** `addresses` is null if the name could not be resolved. */
-  | { resolution: number; addresses: string[] | null };
+  | { resolution: number; result: Resolution };
+
+export type Resolution = { addresses: string[] } | { error: PlainError };
 
 export type FromThread =
   | 'ready'
@@ -49,20 +50,20 @@ export function serveCalls(port: MessagePort, answer: Answer): void {
 
 /** Resolves names in the thread that asks for the requests: functions cannot be passed to a thread. */
 export function resolveOutside(port: MessagePort): ResolveHost {
-  const waiting = new Map<number, (addresses: string[] | null) => void>();
+  const waiting = new Map<number, (result: Resolution) => void>();
   let last = 0;
   port.on('message', (message: ToThread) => {
     if (!('resolution' in message)) return;
-    waiting.get(message.resolution)?.(message.addresses);
+    waiting.get(message.resolution)?.(message.result);
     waiting.delete(message.resolution);
   });
   return async (host) => {
     last += 1;
-    const { promise, resolve } = Promise.withResolvers<string[] | null>();
+    const { promise, resolve } = Promise.withResolvers<Resolution>();
     waiting.set(last, resolve);
     port.postMessage({ resolve: last, host } satisfies FromThread);
-    const addresses = await promise;
-    if (addresses === null) throw new Error('the name could not be resolved');
-    return addresses;
+    const result = await promise;
+    if ('error' in result) throw fromPlainError(result.error);
+    return result.addresses;
   };
 }

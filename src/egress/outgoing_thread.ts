@@ -8,8 +8,8 @@
 
 import { Worker } from 'node:worker_threads';
 import { EgressError } from './error.ts';
-import type { FromThread, ToThread } from './outgoing_calls.ts';
-import { fromPlainError } from './plain_error.ts';
+import type { FromThread, Resolution, ToThread } from './outgoing_calls.ts';
+import { fromPlainError, toPlainError } from './plain_error.ts';
 import type { ResolveHost } from './resolve.ts';
 
 /** Maximum number of requests in the thread. More fail at once. */
@@ -189,8 +189,13 @@ export class OutgoingThread {
   }
 
   async #resolveHost({ resolve, host }: { resolve: number; host: string }): Promise<void> {
-    const addresses = (await this.#options.resolveHost?.(host).catch(() => null)) ?? null;
-    this.#send({ resolution: resolve, addresses });
+    const { resolveHost } = this.#options;
+    if (resolveHost === undefined) return;
+    const result = await resolveHost(host).then(
+      (addresses): Resolution => ({ addresses }),
+      (error): Resolution => ({ error: toPlainError(error) }),
+    );
+    this.#send({ resolution: resolve, result });
   }
 
   #send(message: ToThread): void {
