@@ -81,8 +81,12 @@ export class OutgoingThread {
     signal?.addEventListener('abort', onAbort, { once: true });
     const stopListening = () => signal?.removeEventListener('abort', onAbort);
     this.#calls.set(id, { request, resolve, reject, isOver: false, stopListening });
-    this.#thread ??= this.#open();
-    if (this.#isReady) this.#post(id);
+    try {
+      this.#thread ??= this.#open();
+      if (this.#isReady) this.#post(id);
+    } catch (cause) {
+      void this.#end(new EgressError('connect_error', { cause }));
+    }
     return promise;
   }
 
