@@ -7,6 +7,7 @@
 import Type, { type TSchema } from 'typebox';
 import type { Client } from '../clients/client.ts';
 import { authMethods, deviceCodeGrantType } from '../clients/client.ts';
+import { keysMax } from '../clients/key_set.ts';
 import type { SelfDescription } from '../clients/self_registered.ts';
 import { StringEnum } from '../http/schema.ts';
 
@@ -46,7 +47,7 @@ export const settableMembers: Readonly<Record<string, TSchema>> = {
   token_endpoint_auth_method: StringEnum(...authMethods),
   token_endpoint_auth_signing_alg: Text(20),
   application_type: StringEnum('web', 'native'),
-  jwks: Type.Object({ keys: Type.Array(Type.Object({}), { maxItems: 20 }) }),
+  jwks: Type.Object({ keys: Type.Array(Type.Object({}), { maxItems: keysMax }) }),
   jwks_uri: Uri(),
   id_token_signed_response_alg: Text(20),
   default_max_age: Type.Integer({ minimum: 0, maximum: 2_147_483_647 }),

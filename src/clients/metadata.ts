@@ -4,6 +4,7 @@
  */
 
 import { accessTokenSeconds, accessTokenSecondsMin, isAccessTokenLifetime } from './access_token_lifetime.ts';
+import { keySetError } from './key_set.ts';
 
 type Kind = 'lifetime' | 'subject' | 'string' | 'boolean' | 'array' | 'object' | 'integer';
 
@@ -59,14 +60,14 @@ const descriptions: Readonly<Record<Kind, string>> = {
   integer: 'a non-negative integer',
 };
 
-/** @returns the first error in the format of the metadata; undefined if there is none */
+/** @returns the first error in the format of the metadata or in its keys; undefined if there is none */
 export function metadataError(metadata: Readonly<Record<string, unknown>>): string | undefined {
   for (const [name, value] of Object.entries(metadata)) {
     const kind = Object.hasOwn(members, name) ? members[name] : undefined;
     if (kind === undefined) return `${name} is not one of ${Object.keys(members).join(', ')}`;
     if (!checks[kind](value)) return `${name} must be ${descriptions[kind]}`;
   }
-  return undefined;
+  return metadata.jwks === undefined ? undefined : keySetError(metadata.jwks);
 }
 
 /** Members that identify the credentials of a client, by authentication method. Exactly one is required. */

@@ -9,7 +9,13 @@
  */
 
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
-import { connect as connectTls, getCACertificates, type TLSSocket } from 'node:tls';
+import {
+  connect as connectTls,
+  createSecureContext,
+  DEFAULT_CIPHERS,
+  getCACertificates,
+  type TLSSocket,
+} from 'node:tls';
 import type { buildConnector } from 'undici';
 import { canonicalAddress } from './address.ts';
 import { EgressError } from './error.ts';
@@ -167,14 +173,34 @@ export function vettedLookup(addresses: string[]): LookupFunction {
   };
 }
 
+/**
+ * Not Diffie-Hellman over finite fields: the peer chooses the prime, so that one handshake can take 170 ms of this thread (RFC 9325
+ * section 4.1 discourages it).
+ */
+const ciphers = `${DEFAULT_CIPHERS}:!DHE`;
+/** Nor groups that are slow. Older versions of Node do not know the first one. */
+const ecdhCurve = ['X25519MLKEM768', 'X25519', 'P-256', 'P-384'].filter(isKnownGroup).join(':');
+
+function isKnownGroup(group: string): boolean {
+  try {
+    createSecureContext({ ecdhCurve: group });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 async function startTls(tcp: Socket, servername: string, options: ConnectorOptions): Promise<TLSSocket> {
   const socket = connectTls({
     socket: tcp,
     // RFC 6066 section 3: SNI must not contain an IP address. The certificate is verified against it nevertheless.
     ...(isIP(servername) > 0 ? {} : { servername }),
     host: servername,
-    ALPNProtocols: ['http/1.1', 'h2'],
+    // A hostile peer has many ways to use up the memory and time of an HTTP/2 client.
+    ALPNProtocols: ['http/1.1'],
     minVersion: 'TLSv1.2',
+    ciphers,
+    ecdhCurve,
     rejectUnauthorized: true,
     ...options.clientCertificate,
     ...(options.extraCa === undefined

@@ -78,6 +78,7 @@ export function createGuardedFetch(
         keepAliveTimeout: idleMs,
         keepAliveMaxTimeout: idleMs,
         maxHeaderSize: headerBytesMax,
+        allowH2: false,
       });
       const { method = 'GET', signal } = init;
       if (!methods.has(method)) throw new TypeError(`the method ${method} is not supported`);

@@ -5,6 +5,7 @@
 
 import type { KoaContextWithOIDC } from 'oidc-provider';
 import { redact, unknownClientId, withoutQuery } from '../connections/redaction.ts';
+import { clientKeysReason } from './client_keys.ts';
 
 export interface ProviderError extends Error {
   error?: string;
@@ -252,7 +253,12 @@ export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): R
   const code = error.error ?? error.name;
   const params = paramsOf(ctx);
   const client = ctx.oidc?.client;
-  const reasons = [error.error_description, error.error_detail, (error.cause as Error | undefined)?.message];
+  const reasons = [
+    error.error_description,
+    error.error_detail,
+    (error.cause as Error | undefined)?.message,
+    clientKeysReason(error),
+  ];
   const known = [...new Set(reasons.filter((reason) => typeof reason === 'string' && reason !== ''))];
   const reason = known.join(': ');
   const facts = {
@@ -265,7 +271,9 @@ export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): R
   const explain =
     decisions[code] ?? rows.find(([pattern]) => pattern.test(reason))?.[1] ?? byCode[code] ?? fallback;
   // A leading parameter name keeps its spelling.
-  const start = /^[a-z]+_/.test(reason) ? reason : `${reason.charAt(0).toUpperCase()}${reason.slice(1)}`;
+  const start = /^[a-z]+(?:_|\.[a-z])/.test(reason)
+    ? reason
+    : `${reason.charAt(0).toUpperCase()}${reason.slice(1)}`;
   const first = reason === '' ? '' : `${start}. `;
   return { error: code, explanation: redact(first + explain(facts), params) };
 }

@@ -4,9 +4,23 @@
  */
 
 import { type Configuration, errors, Provider } from 'oidc-provider';
+import {
+  type AddKey,
+  addUsableKeys,
+  type ClearKeys,
+  forgetKeys,
+  type SelectKeys,
+  selectFewKeys,
+} from './client_keys.ts';
 import { recordLogout, type SendLogout } from './logout/notifier.ts';
 import { newOpaqueToken } from './opaque_token.ts';
-import { createClientFinder, type FindClient, isRedirectOf, isSecretOf } from './provider_client.ts';
+import {
+  createClientFinder,
+  type FindClient,
+  isRedirectOf,
+  isSecretOf,
+  storedClient,
+} from './provider_client.ts';
 import type { ProviderOptions } from './provider_options.ts';
 import { createResponseMode, type ResponseMode } from './redirects.ts';
 import { createDocumentFinder } from './registration/metadata_document.ts';
@@ -103,6 +117,15 @@ export const overrides: Readonly<Record<string, Override>> = {
     'notices are stored and retried (logout/notifier.ts), which sends them by the original',
     (original, provider, { db, wakeLogouts }) => recordLogout(provider, original, db, wakeLogouts),
   ),
+  'ClientKeys.add': override<AddKey>(
+    'keys whose verification is expensive are ignored, and a fetched set has a maximum number of keys',
+    addUsableKeys,
+  ),
+  'ClientKeys.clear': override<ClearKeys>('addUsableKeys counts the keys of a set', forgetKeys),
+  'ClientKeys.selectForVerify': override<SelectKeys>(
+    'the original returns every key that matches, and all of them are tried',
+    selectFewKeys,
+  ),
   'Session.prototype.authTime': override<(this: ProviderSession) => number | undefined>(
     'zero if the application gave no time: then no id_token has auth_time, and every max_age requires a new sign-in',
     () =>
@@ -154,11 +177,26 @@ export function createOverriddenProvider(options: ProviderOptions, configuration
   return provider;
 }
 
-/** Finds the object that has the member at a path such as `Client.find`. */
+/**
+ * Finds the object that has the member at a path such as `Client.find`. `ClientKeys` is the prototype of the keys of all clients,
+ * which oidc-provider does not export.
+ */
 export function memberAt(provider: Provider, path: string): { owner: Record<string, unknown>; name: string } {
   const names = path.split('.');
   const name = names.pop() as string;
+  if (names[0] === 'ClientKeys') return { owner: clientKeysPrototype(provider), name };
   let owner = provider as unknown as Record<string, unknown>;
   for (const part of names) owner = owner[part] as Record<string, unknown>;
   return { owner, name };
+}
+
+function clientKeysPrototype({ Client }: Provider): Record<string, unknown> {
+  const metadata = { client_id: 'keys', redirect_uris: [], grant_types: [], response_types: [] };
+  const sample = new (
+    Client as unknown as new (
+      metadata: object,
+      ctx: object,
+    ) => { asymmetricKeyStore: object }
+  )({ ...metadata, token_endpoint_auth_method: 'none' }, storedClient);
+  return Object.getPrototypeOf(sample.asymmetricKeyStore) as Record<string, unknown>;
 }

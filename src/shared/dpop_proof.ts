@@ -6,7 +6,10 @@
 import { createHash } from 'node:crypto';
 import { calculateJwkThumbprint, EmbeddedJWK, type JWK, jwtVerify } from 'jose';
 
-/** Signature algorithms accepted in proofs. All are asymmetric (RFC 9449 section 4.2). */
+/**
+ * Signature algorithms accepted in proofs. All are asymmetric (RFC 9449 section 4.2). None is of RSA: whoever sends a proof chooses
+ * its key, and the exponent of an RSA key decides what a verification costs.
+ */
 export const proofAlgorithms = ['ES256', 'Ed25519', 'EdDSA'] as const;
 
 /** Maximum difference between `iat` and this machine's clock, in seconds. */

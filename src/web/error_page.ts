@@ -96,6 +96,6 @@ export function reference(code: string, requestId: string): Html {
 
 /** Makes a sentence. A leading parameter name keeps its spelling. */
 export function sentence(text: string): string {
-  const start = /^[a-z]+_/.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1);
+  const start = /^[a-z]+(?:_|\.[a-z])/.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?]$/.test(start) ? start : `${start}.`;
 }

@@ -17,6 +17,9 @@ const replaced: Readonly<Record<string, string>> = {
   'Client.prototype.responseTypeAllowed': 'kOKpFF_TKMHs3mHu',
   'Client.prototype.redirectUriAllowed': 'Qza3hYROOQO2T-AH',
   'Client.prototype.backchannelLogout': 'xNTwEmUgQAZ7Qmqe',
+  'ClientKeys.add': 'm0MXlJDiyfX4NzdX',
+  'ClientKeys.clear': 'oosK67SixB2KBsqV',
+  'ClientKeys.selectForVerify': 'Nrzcn2LYAeVifHGQ',
   'Session.prototype.authTime': 'mbZWuzSwTAd0M_Ok',
   'Session.prototype.persist': '7yK9rFCMqbGikgl5',
   'Session.prototype.save': '-N32qP4m0x4pn2_E',
@@ -43,6 +46,10 @@ const used: Readonly<Record<string, string>> = {
 const texts: readonly (readonly [file: string, text: string])[] = [
   // provider_client.ts and registration/account_app.ts pass the context.
   ['models/client.js', 'constructor(metadata, ctx, { cimd } = {}) {'],
+  // client_keys.ts replaces the methods that these lines call. An error of the second refuses the fetched set.
+  ['helpers/jwt.js', 'keystore.selectForVerify({ alg: protectedHeader.alg, kid: protectedHeader.kid });'],
+  ['models/client.js', '.forEach(ClientKeyStore.prototype.add.bind(this));'],
+  ['models/client.js', 'this.clear();'],
   // interaction_binding.ts finds the interaction in the context when its row is deleted.
   ['actions/authorization/resume.js', "ctx.oidc.entity('Interaction', interactionSession);"],
   // provider_client.ts and registration/metadata_document.ts set it.

@@ -56,7 +56,7 @@ function switchTo(user: string, uid: number, gid: number): Identity {
     '--securebits=+no_setuid_fixup',
   ];
   // `setpriv` fails with an allocator that starts threads.
-  const withoutPreload = ['env', '-u', 'LD_PRELOAD'];
+  const withoutPreload = ['/usr/bin/env', '-u', 'LD_PRELOAD'];
   const prefix = [
     ...withoutPreload,
     'setpriv',

@@ -5,13 +5,13 @@
 
 import { errors } from 'oidc-provider';
 import { deviceCodeGrantType } from '../../clients/client.ts';
+import { keySetError } from '../../clients/key_set.ts';
 import { isAddressOfServer, redirectUriError } from '../../clients/redirect_uri.ts';
 import { openidScopes, type ScopeCatalogue } from '../../grants/scopes.ts';
 import { isStorableJson } from '../storage/storage.ts';
 
-/** Numbers of entries. */
+/** Number of entries. */
 const redirectUrisMax = 20;
-const jwksKeysMax = 20;
 /** Lengths in characters. */
 const nameLengthMax = 100;
 const textLengthMax = 2_048;
@@ -67,6 +67,7 @@ export function applyRegistrationPolicy(
   refuseSoftwareStatement(sent.software_statement);
   checkTypes(sent, metadata, policy.grantTypes ?? selfRegisteredGrantTypes);
   checkUris(sent, metadata, policy);
+  checkKeys(metadata);
   checkTexts(metadata);
   // RFC 7591 section 2: unsupported members are ignored. A logo of an unverified app would lend it credibility, and the
   // app's server would learn of each page view.
@@ -124,9 +125,11 @@ function checkUris(sent: Metadata, metadata: Metadata, policy: RegistrationPolic
     if (!isGood || url.username !== '' || url.password !== '')
       throw invalid(`${member} must be an https URL`);
   }
-  const keys = (metadata.jwks as { keys?: unknown } | undefined)?.keys;
-  if (Array.isArray(keys) && keys.length > jwksKeysMax)
-    throw invalid(`jwks has more than ${jwksKeysMax} keys`);
+}
+
+function checkKeys({ jwks }: Metadata): void {
+  const error = jwks === undefined ? undefined : keySetError(jwks);
+  if (error !== undefined) throw invalid(error);
 }
 
 /** @returns whether a URI has a private-use scheme, which belongs to a native app */

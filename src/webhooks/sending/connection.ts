@@ -1,6 +1,5 @@
 /**
- * The interface between an exchange and the connection that carries it, for HTTP/1.1 and HTTP/2. A connection carries
- * one exchange at a time.
+ * The interface between an exchange and the connection that carries it. A connection carries one exchange at a time.
  */
 
 import type { ConnectTimings } from '../../egress/connector.ts';

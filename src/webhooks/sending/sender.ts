@@ -152,12 +152,9 @@ export class Sender {
       });
   }
 
-  async #use(opened: GuardedConnection, exchange: SentExchange<unknown>): Promise<void> {
-    const { pool } = exchange;
-    const connection = await createConnection(opened, pool).catch((error) => {
-      opened.socket.destroy();
-      throw error;
-    });
+  #use(opened: GuardedConnection, exchange: SentExchange<unknown>): void {
+    const { origin, headCache } = exchange.pool;
+    const connection = new Http1Connection(opened, origin, headCache, idleMsMax);
     if (exchange.isOver) connection.destroy();
     else this.#begin(exchange, connection);
   }
@@ -226,20 +223,4 @@ export class Sender {
 
 function isAccepted({ status, error }: ExchangeResult): boolean {
   return error === null && status !== null && Math.floor(status / 100) === 2;
-}
-
-/**
- * Creates the connection for the negotiated protocol. The HTTP/2 client uses 12 MiB and is loaded when a subscriber
- * first negotiates it.
- */
-async function createConnection(
-  opened: GuardedConnection,
-  { origin, headCache }: OriginPool,
-): Promise<Connection> {
-  const { alpnProtocol } = opened.socket as { alpnProtocol?: string | false | null };
-  if (alpnProtocol !== 'h2') return new Http1Connection(opened, origin, headCache, idleMsMax);
-  const { Http2Connection } = await import('./http2_connection.ts');
-  // The peer may have closed the connection while the client was loading.
-  if (opened.socket.destroyed) throw new Error('the connection was closed');
-  return new Http2Connection(opened, origin, idleMsMax);
 }

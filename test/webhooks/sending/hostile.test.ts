@@ -7,7 +7,6 @@ import { Agent, request as requestHttp } from 'node:http';
 import { type AddressInfo, createServer as createTcp, type Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { type TestContext, test } from 'node:test';
-import { createServer as createTls } from 'node:tls';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
@@ -321,88 +320,4 @@ test('a subscriber that responds before the whole request arrived and closes get
   const [{ '/first': _, ...counts }] = await once(worker, 'message');
   assert.deepEqual(counts, Object.fromEntries(Object.keys(counts).map((path) => [path, 1])));
   assert.equal(Object.keys(counts).length, attempts);
-});
-
-const frame = (type: number, flags: number, stream: number, payload: number[] = []) =>
-  Buffer.from([0, 0, payload.length, type, flags, 0, 0, 0, stream, ...payload]);
-
-/** Speaks HTTP/2 by frames: 200 to the first request, `answer` to others, and then closes. */
-async function serveFrames(t: TestContext, answer: (stream: number) => Buffer) {
-  const seen = { requests: 0 };
-  const options = { key: pem('good.key'), cert: pem('good.pem'), ALPNProtocols: ['h2'] };
-  const server = createTls(options, (socket) => {
-    t.after(() => socket.destroy());
-    let bytes = Buffer.alloc(0);
-    let at = 24;
-    socket.on('error', () => {}).write(frame(4, 0, 0));
-    socket.on('data', (data: Buffer) => {
-      bytes = Buffer.concat([bytes, data]);
-      while (at + 9 <= bytes.length && at + 9 + bytes.readUIntBE(at, 3) <= bytes.length) {
-        const [type, flags, stream] = [bytes[at + 3], bytes[at + 4] ?? 0, bytes[at + 8] ?? 0];
-        at += 9 + bytes.readUIntBE(at, 3);
-        if (type === 4 && (flags & 1) === 0) socket.write(frame(4, 1, 0));
-        // The request ends with its body.
-        if (type !== 0 || (flags & 1) === 0) continue;
-        seen.requests += 1;
-        // 0x88 is `:status: 200` of HPACK's static table.
-        if (seen.requests === 1) socket.write(frame(1, 5, stream, [0x88]));
-        else socket.end(answer(stream));
-      }
-    });
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.after(() => server.close());
-  return { seen, origin: `https://hooks.example:${(server.address() as AddressInfo).port}` };
-}
-
-test('a request that an HTTP/2 subscriber responded to is not sent again in the same attempt', async (t) => {
-  // `:status: 103` without an end of the stream, and RST_STREAM.
-  const answers: [string, (stream: number) => Buffer, number][] = [
-    ['early hints', (stream) => frame(1, 4, stream, [0x08, 3, 0x31, 0x30, 0x33]), 2],
-    ['cancel', (stream) => frame(3, 0, stream, [0, 0, 0, 8]), 2],
-    ['internal error', (stream) => frame(3, 0, stream, [0, 0, 0, 2]), 2],
-    // No response at all: the peer may have closed an idle connection.
-    ['nothing', () => Buffer.alloc(0), 3],
-  ];
-  for (const [name, answer, requests] of answers) {
-    const { seen, origin } = await serveFrames(t, answer);
-    const sender = createSender(t);
-    assert.equal((await post(sender, origin)).status, 200);
-    assert.equal((await post(sender, origin)).error, 'connection_error', name);
-    assert.equal(seen.requests, requests, name);
-  }
-});
-
-test('a subscriber that delays HTTP/2 settings gets nothing that was stopped meanwhile', async (t) => {
-  const part = { stopCount: 0 };
-  const kinds: number[] = [];
-  const settings = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]);
-  const server = createTls(
-    { key: pem('good.key'), cert: pem('good.pem'), ALPNProtocols: ['h2'] },
-    (socket) => {
-      let bytes = Buffer.alloc(0);
-      socket.on('error', () => {});
-      socket.once('data', () => {
-        // Frames that directly follow the preface belong to the connection. The delay leaves time for a request.
-        setTimeout(() => {
-          part.stopCount += 1;
-          socket.write(settings);
-        }, 100);
-      });
-      socket.on('data', (data: Buffer) => {
-        bytes = Buffer.concat([bytes, data]);
-        kinds.length = 0;
-        for (let at = 24; at + 9 <= bytes.length; at += 9 + bytes.readUIntBE(at, 3))
-          kinds.push(bytes[at + 3] ?? 0);
-      });
-      t.after(() => socket.destroy());
-    },
-  );
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.after(() => server.close());
-  const origin = `https://hooks.example:${(server.address() as AddressInfo).port}`;
-  const answer = await post(createSender(t), origin, part);
-  assert.equal(answer.isCancelled, true);
-  // A frame of type 1 (HEADERS) begins a request.
-  assert.ok(!kinds.includes(1), String(kinds));
 });

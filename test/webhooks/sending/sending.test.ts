@@ -108,61 +108,70 @@ test('webhooks 24: TLS older than 1.2 is refused', async (t) => {
   assert.equal(answer.reason, 'tlsv1 alert protocol version');
 });
 
-test('HTTP/2 is used when the subscriber offers it', async (t) => {
+test('a subscriber that also offers HTTP/2 gets HTTP/1.1, and one that offers nothing else gets nothing', async (t) => {
   const versions: string[] = [];
-  const server = createHttp2({ ...certificate('good'), allowHTTP1: false }, (request, response) => {
+  const respond: (request: { httpVersion: string }, response: { end(): void }) => void = (
+    request,
+    response,
+  ) => {
     versions.push(request.httpVersion);
-    response.end('ok');
-  });
-  const port = await listen(t, server as unknown as Server);
-  const answer = await post(createSender(t), `https://hooks.example:${port}`);
-  assert.equal(answer.error, null);
-  assert.equal(answer.status, 200);
-  assert.deepEqual(versions, ['2.0']);
-});
-
-test('header lines arrive over HTTP/2 as over HTTP/1.1, with colons and commas in their values', async (t) => {
-  const seen: Record<string, unknown>[] = [];
-  const take: RequestListener = (request, response) => {
-    const { 'x-api-key': key, authorization, 'x-list': list } = request.headers;
-    seen.push({ version: request.httpVersion, key, authorization, list });
     response.end();
   };
-  const both = [
-    createHttp2({ ...certificate('good'), allowHTTP1: false }, take as never),
-    createHttps(certificate('good'), take),
-  ];
-  const lines = headerLines({ 'X-Api-Key': 'a: b', Authorization: 'Basic dXNlcjpwYXNz', 'X-List': 'a, b' });
-  for (const server of both) {
-    const port = await listen(t, server as unknown as Server);
-    const request = {
-      origin: `https://hooks.example:${port}`,
-      path: '/',
-      headers: `content-type: application/json\r\n${lines}`,
-      body: Buffer.from('{}'),
-      traced: null,
-    };
-    const { status } = await new Promise<ExchangeResult>((resolve) =>
-      createSender(t).send(request, resolve, undefined),
-    );
-    assert.equal(status, 200);
-  }
-  const expected = { key: 'a: b', authorization: 'Basic dXNlcjpwYXNz', list: 'a, b' };
-  assert.deepEqual(seen, [
-    { version: '2.0', ...expected },
-    { version: '1.1', ...expected },
-  ]);
+  const both = createHttp2({ ...certificate('good'), allowHTTP1: true }, respond as never);
+  const port = await listen(t, both as unknown as Server);
+  assert.equal((await post(createSender(t), `https://hooks.example:${port}`)).status, 200);
+  assert.deepEqual(versions, ['1.1']);
+
+  const only = createHttp2({ ...certificate('good'), allowHTTP1: false }, respond as never);
+  const answer = await post(
+    createSender(t),
+    `https://hooks.example:${await listen(t, only as unknown as Server)}`,
+  );
+  assert.equal(answer.error, 'tls_error');
+  assert.match(answer.reason ?? '', /no application protocol/);
+  assert.deepEqual(versions, ['1.1']);
 });
 
-test('an HTTP/2 response whose header section exceeds the limit is refused, as with HTTP/1.1', async (t) => {
-  const server = createHttp2({ ...certificate('good'), allowHTTP1: false }, (_request, response) => {
-    for (let index = 0; index < 4; index += 1) response.setHeader(`x-filler-${index}`, 'a'.repeat(5_000));
-    response.end('ok');
+test('header lines arrive with colons and commas in their values', async (t) => {
+  const seen: unknown[] = [];
+  const server = createHttps(certificate('good'), (request, response) => {
+    const { 'x-api-key': key, authorization, 'x-list': list } = request.headers;
+    seen.push({ key, authorization, list });
+    response.end();
   });
-  const port = await listen(t, server as unknown as Server);
-  const answer = await post(createSender(t), `https://hooks.example:${port}`);
-  assert.equal(answer.error, 'protocol_error');
-  assert.equal(answer.status, null);
+  const lines = headerLines({ 'X-Api-Key': 'a: b', Authorization: 'Basic dXNlcjpwYXNz', 'X-List': 'a, b' });
+  const request = {
+    origin: `https://hooks.example:${await listen(t, server)}`,
+    path: '/',
+    headers: `content-type: application/json\r\n${lines}`,
+    body: Buffer.from('{}'),
+    traced: null,
+  };
+  const { status } = await new Promise<ExchangeResult>((resolve) =>
+    createSender(t).send(request, resolve, undefined),
+  );
+  assert.equal(status, 200);
+  assert.deepEqual(seen, [{ key: 'a: b', authorization: 'Basic dXNlcjpwYXNz', list: 'a, b' }]);
+});
+
+test('attack: a subscriber cannot choose the prime of a Diffie-Hellman exchange', async (t) => {
+  const options = { ...certificate('rsa'), maxVersion: 'TLSv1.2', dhparam: 'auto' } as const;
+  const server = createHttps({ ...options, ciphers: 'DHE-RSA-AES128-GCM-SHA256' }, (_request, response) =>
+    response.end(),
+  );
+  const answer = await post(createSender(t), `https://hooks.example:${await listen(t, server)}`);
+  assert.equal(answer.error, 'tls_error');
+  assert.match(answer.reason ?? '', /handshake failure/);
+});
+
+test('each group of the key exchange works, and slow ones are not offered', async (t) => {
+  const results: Record<string, string | null> = {};
+  for (const ecdhCurve of ['X25519', 'P-256', 'P-384', 'P-521']) {
+    const server = createHttps({ ...certificate('good'), ecdhCurve }, (_request, response) => response.end());
+    const { error } = await post(createSender(t), `https://hooks.example:${await listen(t, server)}`);
+    results[ecdhCurve] = error;
+  }
+  assert.deepEqual(results, { X25519: null, 'P-256': null, 'P-384': null, 'P-521': 'tls_error' });
 });
 
 test('webhooks 25: one forbidden address of a name refuses the attempt', async () => {

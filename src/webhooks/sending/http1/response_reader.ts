@@ -12,14 +12,14 @@ import { fieldLine, type HeadCache, parseHead, type ResponseHead } from './respo
  * Bytes of a response body that are kept by default; bytes of a response head that are accepted, including interim responses.
  */
 export const responseBodyBytesMax = 16_384;
-export const responseHeadBytesMax = 16_384;
+const responseHeadBytesMax = 16_384;
 /** Maximum bytes of one line between chunks, and of everything in a chunked body that is not content. */
 const chunkLineBytesMax = 1_024;
 const chunkingBytesMax = 131_072;
 /**
  * Number of separate body buffers before they are merged: each small buffer costs a hundred times its bytes.
  */
-export const responseChunksMax = 32;
+const responseChunksMax = 32;
 
 /** `invalid`: not HTTP. `full`: the body is longer than what is kept. */
 export type Reading = 'more' | 'done' | 'full' | 'invalid';
