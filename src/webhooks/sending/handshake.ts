@@ -8,23 +8,20 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { newId } from '../../crypto/ids.ts';
-import { createGuardedFetch } from '../../egress/fetch.ts';
+import type { ConnectorOptions } from '../../egress/connector.ts';
 import { TokenBucket } from '../../shared/token_bucket.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
 import { controlId, signedAgentLines } from './agent_message.ts';
 import { AuthError, type Authorization, Authorizer } from './authorization.ts';
+import { type ChallengeResult, ChallengeThread, challengeMs } from './challenge_thread.ts';
 import { buildChallenge, type DeploymentSigners } from './delivery_request.ts';
-import type { ExchangeResult } from './exchange.ts';
 import { createSigningKeys } from './secret_keys.ts';
-import { Sender, type SenderOptions } from './sender.ts';
-import { TokenTurns, tokenConnectionsMax } from './token_turns.ts';
+import { TokenTurns } from './token_turns.ts';
 
 /** The kind that the request names. */
 const verificationKind = 'verification';
-/** Milliseconds for the whole exchange. */
-const handshakeMs = 10_000;
 /** Bytes that the response of an agent's callback may have. */
 const agentResponseBytesMax = 65_536;
 /** Handshakes of one owner: at most this many at once, and this many a minute. */
@@ -69,7 +66,7 @@ export interface HandshakeOwner {
 /** Null if the server echoed the challenge; otherwise why not, for the developer, or that the owner's rate is used up. */
 export type HandshakeOutcome = null | { reason: string } | { retryAfterSeconds: number };
 
-export interface HandshakesOptions extends SenderOptions {
+export interface HandshakesOptions extends ConnectorOptions {
   /** Whether every URL needs a handshake. */
   isRequired: boolean;
   headerNames: HeaderNames;
@@ -78,10 +75,8 @@ export interface HandshakesOptions extends SenderOptions {
 
 export class Handshakes {
   readonly #options: HandshakesOptions;
-  readonly #tokens: ReturnType<typeof createGuardedFetch>;
+  readonly #thread: ChallengeThread;
   readonly #turns = new TokenTurns();
-  /** Made for the first handshake. */
-  #sender: Sender | undefined;
   readonly #rates = new LRUCache<string, TokenBucket>({ max: ownersMax });
   readonly #failures = new LRUCache<string, TokenBucket>({ max: ownersMax });
   readonly #done = new LRUCache<string, true>({ max: rememberedMax, ttl: rememberedMs.usual });
@@ -89,10 +84,9 @@ export class Handshakes {
   readonly #inProgress: HandshakeOwner[] = [];
 
   constructor(options: HandshakesOptions) {
+    const { headerNames: _names, signers: _signers, isRequired: _isRequired, ...egress } = options;
     this.#options = options;
-    // The certificate is for the subscriber, not for its authorization server.
-    const { clientCertificate: _certificate, ...egress } = options;
-    this.#tokens = createGuardedFetch(egress, { connectionsMax: tokenConnectionsMax });
+    this.#thread = new ChallengeThread(egress);
   }
 
   /** Whether every URL needs a handshake, also if its subscription does not ask for one. */
@@ -101,8 +95,7 @@ export class Handshakes {
   }
 
   async close(): Promise<void> {
-    await this.#sender?.close();
-    await this.#tokens.close();
+    await this.#thread.close();
   }
 
   /** Concurrent calls for the same owner and URL share one handshake. */
@@ -161,8 +154,8 @@ export class Handshakes {
 
   /** @returns why the server did not echo; null if it did */
   async #challenge(target: HandshakeTarget, account: string): Promise<string | null> {
-    const { headerNames, signers, clientCertificate, isRequired: _isRequired, ...sending } = this.#options;
-    const authorizer = new Authorizer(this.#tokens.fetch, clientCertificate !== undefined, this.#turns);
+    const { headerNames, signers, clientCertificate } = this.#options;
+    const authorizer = new Authorizer(this.#thread.fetch, clientCertificate !== undefined, this.#turns);
     let authorization: Authorization;
     try {
       authorization = await authorizer.authorize('', account, target.auth);
@@ -176,14 +169,12 @@ export class Handshakes {
     const lines = challengeLines(target, headerNames, body, signers);
     const headers = lines + target.headerLines + authorization.lines;
     const { isMutual } = authorization;
-    const identity = clientCertificate === undefined ? {} : { clientCertificate };
-    this.#sender ??= new Sender({ ...sending, ...identity });
     const isAgent = target.agentKey !== undefined;
     const limit = isAgent ? { responseBytesMax: agentResponseBytesMax } : {};
-    const request = { origin, path: pathname + search, headers, body, isMutual, traced: null, ...limit };
-    const result = await sendWithin(this.#sender, request, handshakeMs);
+    const request = { origin, path: pathname + search, headers, body, isMutual, ...limit };
+    const result = await this.#thread.send(request);
     return result === null
-      ? `no response arrived within ${handshakeMs / 1_000} seconds`
+      ? `no response arrived within ${challengeMs / 1_000} seconds`
       : judge(result, challenge, isAgent);
   }
 }
@@ -202,20 +193,9 @@ function challengeLines(
   return signedAgentLines(agentKey, keys, { id: controlId('verification'), body, now });
 }
 
-async function sendWithin(
-  sender: Sender,
-  request: Parameters<Sender['send']>[0],
-  timeoutMs: number,
-): Promise<ExchangeResult | null> {
-  const { promise, resolve } = Promise.withResolvers<ExchangeResult | null>();
-  const timer = setTimeout(() => resolve(null), timeoutMs);
-  sender.send(request, resolve, undefined);
-  return promise.finally(() => clearTimeout(timer));
-}
-
 /** @returns why the response is not the echo; null if it is. Nothing of the response is repeated */
 function judge(
-  { status, error, body, truncated }: ExchangeResult,
+  { status, error, body, truncated }: ChallengeResult,
   challenge: string,
   isAgent: boolean,
 ): string | null {
