@@ -137,6 +137,7 @@ const unsupported: readonly (readonly [what: string, jwk: JWK, error: string])[]
 ];
 
 test('oauth 16: keys of every supported kind and size authenticate, by value and by URL', async () => {
+  // A type of key that the types of `jose` do not have.
   const unknown = { kty: 'FUTURE', pub: 'AAAA' } as unknown as JWK;
   const set = { keys: [unknown, ...supported.map(({ jwk }) => jwk)] };
   for (const client of [await keyed({ jwks: set }), await remote(set)]) {

@@ -118,6 +118,7 @@ test('a subscriber that also offers HTTP/2 gets HTTP/1.1, and one that offers no
     response.end();
   };
   const both = createHttp2({ ...certificate('good'), allowHTTP1: true }, respond as never);
+  // Servers of HTTP/2 are servers of `net`, which their types do not say.
   const port = await listen(t, both as unknown as Server);
   assert.equal((await post(createSender(t), `https://hooks.example:${port}`)).status, 200);
   assert.deepEqual(versions, ['1.1']);
