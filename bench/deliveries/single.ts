@@ -5,7 +5,7 @@
  *
  * Names are `nuncio` (the default, with the others), `publish` (Nuncio without a subscription), `graphile-worker` and
  * `pg-boss` (each behind an HTTP server, see bench/support/sender_server.ts), and `bare`, the same HTTP server without a sender.
- * `livez` and `refused` are requests of Nuncio that need no database: its cheapest one, and events of a kind that does not exist. With STATEMENTS=1 it also prints
+ * `livez` and `refused` are requests of Nuncio that need no database: its cheapest one, and events of a kind that does not exist. `svix` needs its program (bench/deliveries/svix.ts). With STATEMENTS=1 it also prints
  * PostgreSQL's statement statistics.
  */
 
@@ -28,6 +28,7 @@ import {
   startSubscriber,
   waitFor,
 } from './support.ts';
+import { openSvix } from './svix.ts';
 
 const warmSeconds = 4;
 const ofNuncio = ['nuncio', 'publish', 'livez', 'refused'];
@@ -156,6 +157,7 @@ async function openNuncio(bench: Bench, subscriber: BenchSubscriber, name: strin
 }
 
 async function openSender(bench: Bench, subscriber: BenchSubscriber, name: string): Promise<Target> {
+  if (name === 'svix') return openSvix(bench, `http://127.0.0.1:${subscriber.ports.accept}/hooks`);
   const database = name.replaceAll('-', '_');
   await sql.raw(`create database ${database}`).execute(bench.db);
   const url = new URL(bench.databaseUrl);
