@@ -268,6 +268,8 @@ function shareOut(range: PassRange, condition: RawBuilder<unknown>) {
               ) as waiting
               cross join lateral unnest(positions[1:share - before]) with ordinality as one (position, number)
               where before < share
+              -- Looked up once, although it is used twice.
+              offset 0
             ) as weighed
             window earlier as (order by id, number rows unbounded preceding)
           ) as summed
