@@ -115,7 +115,7 @@ async function takeAll(scene: Scene, published: readonly number[][]): Promise<nu
   return counts;
 }
 
-test('a pass takes as many events with large bodies as fit in the share of heavy accounts, all of them in order', async (t) => {
+test('a pass takes as many large bodies as fit in the share of heavy accounts, in order', async (t) => {
   const scene = await openScene(t);
   await subscribe(scene, 1);
   const first = await publish(scene, 1, repeat(3, large));
@@ -210,7 +210,7 @@ test('the bodies of all accounts that are not heavy cost half of a pass at most'
   );
 });
 
-test('accounts with large bodies have their turns in the queue of heavy accounts, and others in every pass', async (t) => {
+test('accounts with large bodies take turns, and others have one in every pass', async (t) => {
   const scene = await openScene(t);
   const turns = new Turns(scene.today);
   const accounts = new HeavyAccounts();
