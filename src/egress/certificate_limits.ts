@@ -7,13 +7,11 @@ import { EgressError } from './error.ts';
 
 /** Maximum number of certificates. */
 const certificatesMax = 10;
-/** Maximum bytes of an issuer or subject. OpenSSL writes the issuer's name anew for each relative name of `cRLDistributionPoints`. */
-const nameBytesMax = 1_024;
-/** Maximum bytes of extensions of all certificates together. */
-const crlPointsBytesMax = 2_048;
-const nameConstraintsBytesMax = 1_024;
-/** Maximum bytes of the alternative names of a chain with name constraints: each constraint is compared to each name. */
-const constrainedNamesBytesMax = 4_096;
+/**
+ * Maximum bytes of the extensions `nameConstraints` of a chain, and of them multiplied by the bytes of all names: each constraint is compared
+ * to each name of the certificates below.
+ */
+const nameConstraintsMax = { bytes: 1_024, product: 1_048_576 };
 /** Maximum bytes of an RSA key, and its greatest public exponent. */
 const rsaBytesMax = 1_024;
 const rsaExponentMax = 65_537;
@@ -38,37 +36,38 @@ const alternativeNames = '551d11';
 const crlPoints = '551d1f';
 
 const tags = { boolean: 0x01, integer: 0x02, bits: 0x03, octets: 0x04, identifier: 0x06, sequence: 0x30 };
-const versionTag = 0xa0;
+/** Fields with the numbers 0 and 3, such as the version and the extensions. */
+const firstTag = 0xa0;
 const extensionsTag = 0xa3;
 
 /** @throws EgressError `tls_error` */
 export function checkCertificates(certificates: readonly Buffer[]): void {
   if (certificates.length > certificatesMax)
     refuse(`the host sent more than ${certificatesMax} certificates`);
-  const bytes = new Map<string, number>();
-  for (const certificate of certificates) readCertificate(certificate, bytes);
-  const bytesOf = (extension: string) => bytes.get(extension) ?? 0;
-  const constraints = bytesOf(nameConstraints);
-  const isCostly = constraints > 0 && bytesOf(alternativeNames) > constrainedNamesBytesMax;
-  if (constraints > nameConstraintsBytesMax || isCostly)
+  const sizes: Sizes = { constraints: 0, names: 0 };
+  for (const certificate of certificates) readCertificate(certificate, sizes);
+  const { bytes, product } = nameConstraintsMax;
+  if (sizes.constraints > bytes || sizes.constraints * sizes.names > product)
     refuse('the host sent certificates with too many name constraints');
-  if (bytesOf(crlPoints) > crlPointsBytesMax)
-    refuse('the host sent certificates with too many revocation lists');
 }
 
-/** RFC 5280 section 4.1. @param bytes of extensions, by their identifiers; those of this certificate are added */
-function readCertificate(certificate: Buffer, bytes: Map<string, number>): void {
+/** Bytes of all certificates together. */
+interface Sizes {
+  constraints: number;
+  names: number;
+}
+
+/** RFC 5280 section 4.1. @param sizes those of this certificate are added */
+function readCertificate(certificate: Buffer, sizes: Sizes): void {
   const whole = new DerReader(certificate);
   const content = new DerReader(new DerReader(whole.read(tags.sequence)).read(tags.sequence));
   whole.end();
-  if (content.next === versionTag) content.read(versionTag);
+  if (content.next === firstTag) content.read(firstTag);
   content.read(tags.integer);
   content.read(tags.sequence);
-  const issuer = content.read(tags.sequence);
   content.read(tags.sequence);
-  const subject = content.read(tags.sequence);
-  if (Math.max(issuer.length, subject.length) > nameBytesMax)
-    refuse('the host sent a certificate with a name that is too long');
+  content.read(tags.sequence);
+  sizes.names += content.read(tags.sequence).length;
   if (!isFastKey(content.read(tags.sequence)))
     refuse('the host sent a certificate with a key that is not supported');
   // Other fields, unique identifiers that RFC 5280 forbids to authorities, are refused.
@@ -83,8 +82,23 @@ function readCertificate(certificate: Buffer, bytes: Map<string, number>): void 
     if (extension.next === tags.boolean) extension.read(tags.boolean);
     const value = extension.read(tags.octets);
     extension.end();
-    bytes.set(identifier, (bytes.get(identifier) ?? 0) + value.length);
+    if (identifier === nameConstraints) sizes.constraints += value.length;
+    if (identifier === alternativeNames) sizes.names += value.length;
+    if (identifier === crlPoints && hasRelativeName(value))
+      refuse('the host sent a certificate with revocation lists that are not supported');
   }
+}
+
+/** The extension `cRLDistributionPoints` (RFC 5280 section 4.2.1.13). For each relative name, OpenSSL writes the issuer's name anew. */
+function hasRelativeName(value: Buffer): boolean {
+  const whole = new DerReader(value);
+  const points = new DerReader(whole.read(tags.sequence));
+  whole.end();
+  while (points.next !== undefined) {
+    const point = new DerReader(points.read(tags.sequence));
+    if (point.next === firstTag && new DerReader(point.read(firstTag)).next !== firstTag) return true;
+  }
+  return false;
 }
 
 /** The field `subjectPublicKeyInfo` (RFC 5280 section 4.1.2.7; RSA: RFC 8017 appendix A.1.1). */

@@ -24,8 +24,6 @@ export interface ChainOptions {
   constraints?: readonly string[];
   /** More extensions of each authority, in DER. */
   extensions?: readonly Buffer[];
-  /** The distinguished name of an authority, in DER. Default: only a common name. */
-  nameOf?: (text: string) => Buffer;
 }
 
 /** As many certificates as OpenSSL accepts, 100 KiB, with its slowest curve. */
@@ -38,7 +36,6 @@ export function makeChain({
   authority = p256(),
   constraints = [],
   extensions = [],
-  nameOf = commonNameOf,
 }: ChainOptions): ServedChain {
   const leaf = p256();
   const names = Array.from({ length: count }, (_, index) => `authority ${index}`);
@@ -47,7 +44,7 @@ export function makeChain({
     const issuer = nameOf(names[Math.max(index - 1, 0)] as string);
     return certificate(nameOf(name), issuer, authority.publicKey, authority, of, extensions);
   });
-  const subject = commonNameOf('slow.apps.example');
+  const subject = nameOf('slow.apps.example');
   const own = certificate(subject, nameOf(names.at(-1) ?? 'authority'), leaf.publicKey, authority, null);
   const pem = [own, ...authorities.reverse()].map(
     (der) => `-----BEGIN CERTIFICATE-----\n${der.toString('base64')}\n-----END CERTIFICATE-----\n`,
@@ -102,7 +99,7 @@ function certificate(
   return der(0x30, content, algorithm, der(0x03, Buffer.from([0]), signature));
 }
 
-function commonNameOf(text: string): Buffer {
+function nameOf(text: string): Buffer {
   return der(0x30, relativeName(text));
 }
 
