@@ -1,5 +1,5 @@
 /**
- * Limits on the certificates of a host, so that OpenSSL verifies them in 10 ms at most. They are read without OpenSSL, which spends time on
+ * Limits on the certificates of a host, so that OpenSSL verifies them in some 15 ms at most. They are read without OpenSSL, which spends time on
  * what it reads, and as strict DER (ITU-T X.690): OpenSSL accepts other encodings of the same values, which could hide them from a search.
  */
 
@@ -89,7 +89,7 @@ function readCertificate(certificate: Buffer, sizes: Sizes): void {
   }
 }
 
-/** The extension `cRLDistributionPoints` (RFC 5280 section 4.2.1.13). For each relative name, OpenSSL writes the issuer's name anew. */
+/** The extension `cRLDistributionPoints` (RFC 5280 section 4.2.1.13). For each relative name, OpenSSL encodes the issuer's name again. */
 function hasRelativeName(value: Buffer): boolean {
   const whole = new DerReader(value);
   const points = new DerReader(whole.read(tags.sequence));
