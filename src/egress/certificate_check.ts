@@ -1,7 +1,7 @@
 /**
  * Checks a host's certificates before OpenSSL sees them. Node verifies whatever chain a host sends, in the thread that connects, and also
- * one that nobody trusts: 90 certificates with slow keys take 170 ms. This check has limits on the number of certificates and on their keys,
- * so that verifying them takes 10 ms at most. It trusts nothing: OpenSSL verifies what passes.
+ * one that nobody trusts: 90 certificates with slow keys take 170 ms. This check has limits on what they contain (certificate_limits.ts). It
+ * trusts nothing: OpenSSL verifies what passes.
  *
  * It reads the records of the handshake (RFC 8446 section 5, RFC 5246 section 6.2) as far as the message `Certificate`. TLS 1.3
  * encrypts that message with keys that Node reports for key logs (RFC 9850). What it cannot read is refused.
@@ -10,28 +10,22 @@
  *   records in the clear → ServerHello → waiting for the keys → encrypted records → Certificate (TLS 1.3) → checked
  */
 
-import { createDecipheriv, createHmac, X509Certificate } from 'node:crypto';
+import { createDecipheriv, createHmac } from 'node:crypto';
+import { checkCertificates } from './certificate_limits.ts';
 import { EgressError } from './error.ts';
 
-/** Maximum number of certificates that a host may send, and of bytes that it may send before they are checked. */
-const certificatesMax = 10;
+/** Maximum bytes and records that a host may send up to its certificates. Each record takes time, also one with a single byte. */
 const handshakeBytesMax = 65_536;
-/**
- * Maximum bytes of the extensions `nameConstraints` of a chain, and of a chain that has any: each constraint is compared to each name of
- * the certificates below.
- */
-const nameConstraintsBytesMax = { extensions: 1_024, chain: 16_384 };
-/** Maximum bits of an RSA key, and its greatest public exponent. */
-const rsaBitsMax = 8_192;
-const rsaExponentMax = 65_537n;
-const curves: ReadonlySet<string> = new Set(['prime256v1', 'secp384r1', 'secp521r1']);
-const otherKeys: ReadonlySet<string> = new Set(['ed25519', 'ed448', 'ml-dsa-44', 'ml-dsa-65', 'ml-dsa-87']);
+const recordsMax = 256;
 
 /** Types of records and of handshake messages. */
 const handshakeRecord = 22;
 const encryptedRecord = 23;
 const serverHelloMessage = 2;
 const certificateMessage = 11;
+/** Those that OpenSSL accepts before the certificates, in the clear and encrypted: ServerHello; EncryptedExtensions, CertificateRequest. */
+const clearMessages: ReadonlySet<number> = new Set([serverHelloMessage]);
+const encryptedMessages: ReadonlySet<number> = new Set([8, 13]);
 const recordHeadBytes = 5;
 const messageHeadBytes = 4;
 
@@ -63,7 +57,8 @@ export class CertificateCheck {
   #received = 0;
   #suite: Suite | undefined;
   #keys: Keys | undefined;
-  #recordsRead = 0;
+  #records = 0;
+  #recordsDecrypted = 0;
   #hasServerHello = false;
   #isDone = false;
 
@@ -100,6 +95,9 @@ export class CertificateCheck {
       if (this.#suite === undefined) refuse('the host sent an unexpected message');
       return null;
     }
+    this.#records += 1;
+    if (this.#records > recordsMax)
+      refuse(`the host sent more than ${recordsMax} records before its certificates`);
     this.#pending = pending.subarray(end);
     if (type === encryptedRecord) this.#readEncrypted(record, this.#keys as Keys);
     else if (type === handshakeRecord) {
@@ -127,8 +125,8 @@ export class CertificateCheck {
   /** RFC 8446 sections 5.2 and 5.3. */
   #readEncrypted(record: Buffer, { suite, key, iv }: Keys): void {
     const nonce = Buffer.from(iv);
-    nonce.writeUInt32BE((nonce.readUInt32BE(8) ^ this.#recordsRead) >>> 0, 8);
-    this.#recordsRead += 1;
+    nonce.writeUInt32BE((nonce.readUInt32BE(8) ^ this.#recordsDecrypted) >>> 0, 8);
+    this.#recordsDecrypted += 1;
     const tagAt = record.length - 16;
     if (tagAt < recordHeadBytes) refuse('the host sent a record that is too short');
     let plain: Buffer;
@@ -154,13 +152,17 @@ export class CertificateCheck {
     let messages: Buffer = Buffer.concat([this.#messages, bytes]);
     while (messages.length >= messageHeadBytes) {
       const end = messageHeadBytes + messages.readUIntBE(1, 3);
+      const type = messages.readUInt8(0);
+      const isExpected = (this.#keys === undefined ? clearMessages : encryptedMessages).has(type);
+      // Others may contain certificates too, such as compressed ones (RFC 8879).
+      if (!isExpected && type !== certificateMessage) refuse('the host sent an unexpected message');
       if (messages.length < end) break;
       const body = messages.subarray(messageHeadBytes, end);
-      if (messages[0] === serverHelloMessage) {
+      if (type === serverHelloMessage) {
         this.#suite = suiteOf(body);
         this.#hasServerHello = true;
       }
-      if (messages[0] === certificateMessage) {
+      if (type === certificateMessage) {
         const isTls13 = this.#suite !== undefined;
         // OpenSSL ends such a handshake too.
         if (!this.#hasServerHello || isTls13 !== (this.#keys !== undefined))
@@ -200,65 +202,12 @@ function readCertificates(body: Buffer, isTls13: boolean): Buffer[] {
       certificates.push(body.subarray(at + 3, at + 3 + length));
       at += 3 + length;
       if (isTls13) at += 2 + body.readUInt16BE(at);
-      if (certificates.length > certificatesMax) break;
     }
     if (at <= body.length) return certificates;
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
   }
   return refuse('the host sent a message that cannot be read');
-}
-
-function checkCertificates(certificates: readonly Buffer[]): void {
-  if (certificates.length > certificatesMax)
-    refuse(`the host sent more than ${certificatesMax} certificates`);
-  let [bytes, constrained] = [0, 0];
-  for (const certificate of certificates) {
-    if (!hasFastKey(certificate)) refuse('the host sent a certificate with a key that is not supported');
-    bytes += certificate.length;
-    constrained += nameConstraintsBytes(certificate);
-  }
-  const { extensions, chain } = nameConstraintsBytesMax;
-  if (constrained > extensions || (constrained > 0 && bytes > chain))
-    refuse('the host sent certificates with too many name constraints');
-}
-
-function hasFastKey(bytes: Buffer): boolean {
-  try {
-    const { asymmetricKeyType: type = '', asymmetricKeyDetails: details = {} } = new X509Certificate(bytes)
-      .publicKey;
-    const { modulusLength = 0, publicExponent = 0n, namedCurve = '' } = details;
-    if (type === 'rsa' || type === 'rsa-pss')
-      return modulusLength <= rsaBitsMax && publicExponent <= rsaExponentMax;
-    return type === 'ec' ? curves.has(namedCurve) : otherKeys.has(type);
-  } catch {
-    return false;
-  }
-}
-
-/** The object identifier 2.5.29.30. */
-const nameConstraints = Buffer.from('0603551d1e', 'hex');
-
-/** Finds the identifier anywhere. Behind it comes the value with its length, perhaps after a flag of three bytes. */
-function nameConstraintsBytes(certificate: Buffer): number {
-  let bytes = 0;
-  for (
-    let at = certificate.indexOf(nameConstraints);
-    at >= 0;
-    at = certificate.indexOf(nameConstraints, at + 1)
-  ) {
-    const valueAt = at + nameConstraints.length;
-    bytes += lengthAt(certificate, certificate[valueAt] === 0x01 ? valueAt + 4 : valueAt + 1);
-  }
-  return bytes;
-}
-
-/** A length in DER (ITU-T X.690 section 8.1.3), up to 65,535. */
-function lengthAt(bytes: Buffer, at: number): number {
-  const [first = 0, second = 0, third = 0] = bytes.subarray(at, at + 3);
-  if (first < 0x80) return first;
-  if (first === 0x81) return second;
-  return first === 0x82 ? (second << 8) + third : Number.POSITIVE_INFINITY;
 }
 
 function refuse(reason: string): never {

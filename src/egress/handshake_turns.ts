@@ -1,5 +1,5 @@
 /**
- * Turns of a thread's TLS handshakes. What a host sends next makes OpenSSL verify its certificates, which takes up to 10 ms, and hundreds of
+ * Turns of a thread's TLS handshakes. What a host sends next makes OpenSSL verify its certificates, which takes up to 15 ms, and hundreds of
  * hosts can send at the same moment. So each turn of the event loop verifies for one of them. Addresses take turns.
  *
  *   waiting, by address → its turn → verified

@@ -15,7 +15,7 @@ import { createServer as createTls, type TLSSocket, type TlsOptions } from 'node
 import fc from 'fast-check';
 import { type ConnectorOptions, connectGuarded } from '../../src/egress/connector.ts';
 import { takeHandshakeTurn } from '../../src/egress/handshake_turns.ts';
-import { makeChain, type ServedChain } from '../support/network/certificate_chain.ts';
+import { der, makeChain, relativeName, type ServedChain } from '../support/network/certificate_chain.ts';
 import { serverCertificate, serverKey } from '../support/network/certificates.ts';
 import { siteEgress } from '../support/network/site.ts';
 
@@ -141,6 +141,35 @@ for (const version of versions) {
     await assertRefused(many, /^the host sent certificates with too many name constraints$/);
   });
 
+  test(`no certificate hides in another, nor an extension in its encoding: ${name}`, async (t) => {
+    const served = (chain: ServedChain) => serve(t, { ...chain, ...version });
+    // Node reads the text as the certificate, OpenSSL what is around it.
+    const text = extension('2a0304', Buffer.from(`\n${serverCertificate}\n`));
+    const slow = generateKeyPairSync('ec', { namedCurve: 'sect571r1' });
+    const inText = await served(makeChain({ authorities: 1, authority: slow, extensions: [text] }));
+    await assertRefused(inText, /^the host sent a certificate with a key that is not supported$/);
+    const subtrees = Array.from({ length: 300 }, () => der(0x30, der(0x82, Buffer.from('x'))));
+    const value = der(0x04, der(0x30, der(0xa1, ...subtrees)));
+    // The lengths of the identifier, and of the flag behind it, have a byte more than they need.
+    const long = der(0x30, Buffer.from('068103551d1e', 'hex'), value);
+    const flagged = der(0x30, Buffer.from('0603551d1e018101ff', 'hex'), value);
+    for (const hidden of [long, flagged]) {
+      const port = await served(makeChain({ authorities: 1, extensions: [hidden] }));
+      await assertRefused(port, /^the host sent a certificate that cannot be read$/);
+    }
+  });
+
+  test(`revocation lists with names that are slow to read do not reach OpenSSL: ${name}`, async (t) => {
+    const full = der(0x30, der(0xa0, der(0xa0, der(0x86, Buffer.from('http://crl.example/')))));
+    const relative = der(0x30, der(0xa0, der(0xa1, relativeName('x').subarray(2))));
+    const chain = (...points: Buffer[]) =>
+      makeChain({ authorities: 2, extensions: [extension('551d1f', der(0x30, ...points))] });
+    const usual = await serve(t, { ...chain(full, full), ...version });
+    await assertRefused(usual, /^self-signed certificate in certificate chain/);
+    const slow = await serve(t, { ...chain(full, relative), ...version });
+    await assertRefused(slow, /^the host sent a certificate with revocation lists that are not supported$/);
+  });
+
   test(`a harmless certificate in the clear hides no other: ${name}`, async (t) => {
     const port = await serve(t, { ...makeChain({ authorities: 20 }), ...version });
     const harmless = certificateMessage(serverCertificate);
@@ -207,6 +236,11 @@ function edited(chunk: Buffer, at: number, { kind, value }: { kind: string; valu
   return Buffer.concat([chunk.subarray(0, at), Buffer.from(middle), chunk.subarray(at + 1)]);
 }
 
+/** RFC 5280 section 4.1. */
+function extension(identifier: string, value: Buffer): Buffer {
+  return der(0x30, der(0x06, Buffer.from(identifier, 'hex')), der(0x04, value));
+}
+
 /** A record of the handshake in the clear. */
 function record(content: Buffer): Buffer {
   const head = Buffer.from([22, 3, 3, 0, 0]);
@@ -230,6 +264,14 @@ test('an encrypted record at the start is refused', async (t) => {
     socket.write(Buffer.concat([Buffer.from([23, 3, 3, 0, 20]), Buffer.alloc(20)])),
   );
   await assertRefused(await listen(t, early), /^the host sent an unexpected message$/);
+});
+
+test('a message that is cut into hundreds of records is refused', async (t) => {
+  const pieces = createTcp((socket) => {
+    const start = record(Buffer.from([2, 0, 0xff, 0xff]));
+    socket.write(Buffer.concat([start, ...Array.from({ length: 300 }, () => record(Buffer.alloc(1)))]));
+  });
+  await assertRefused(await listen(t, pieces), /^the host sent more than 256 records/);
 });
 
 test('a server cannot repeat the handshake on the same connection', async (t) => {

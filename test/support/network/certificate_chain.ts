@@ -22,6 +22,8 @@ export interface ChainOptions {
   authority?: Pair;
   /** Names that the last authority allows. */
   constraints?: readonly string[];
+  /** More extensions of each authority, in DER. */
+  extensions?: readonly Buffer[];
 }
 
 /** As many certificates as OpenSSL accepts, 100 KiB, with its slowest curve. */
@@ -33,14 +35,17 @@ export function makeChain({
   authorities: count,
   authority = p256(),
   constraints = [],
+  extensions = [],
 }: ChainOptions): ServedChain {
   const leaf = p256();
   const names = Array.from({ length: count }, (_, index) => `authority ${index}`);
   const authorities = names.map((name, index) => {
     const of = index === count - 1 ? constraints : [];
-    return certificate(name, names[Math.max(index - 1, 0)] as string, authority.publicKey, authority, of);
+    const issuer = nameOf(names[Math.max(index - 1, 0)] as string);
+    return certificate(nameOf(name), issuer, authority.publicKey, authority, of, extensions);
   });
-  const own = certificate('slow.apps.example', names.at(-1) ?? 'authority', leaf.publicKey, authority, null);
+  const subject = nameOf('slow.apps.example');
+  const own = certificate(subject, nameOf(names.at(-1) ?? 'authority'), leaf.publicKey, authority, null);
   const pem = [own, ...authorities.reverse()].map(
     (der) => `-----BEGIN CERTIFICATE-----\n${der.toString('base64')}\n-----END CERTIFICATE-----\n`,
   );
@@ -62,16 +67,18 @@ const nameConstraints = der(0x06, Buffer.from('551d1e', 'hex'));
 
 /** @param constraints names that an authority allows; null if it is none */
 function certificate(
-  subject: string,
-  issuer: string,
+  subject: Buffer,
+  issuer: Buffer,
   key: KeyObject,
   signer: Pair,
   constraints: readonly string[] | null,
+  more: readonly Buffer[] = [],
 ): Buffer {
   const algorithm = signer.publicKey.asymmetricKeyType === 'rsa' ? algorithms.rsa : algorithms.ec;
   const flag = der(0x30, constraints === null ? Buffer.alloc(0) : der(0x01, Buffer.from([0xff])));
   const allowed = (constraints ?? []).map((name) => der(0x30, der(0x82, Buffer.from(name))));
   const extensions = [
+    ...more,
     der(0x30, basicConstraints, der(0x04, flag)),
     ...(allowed.length === 0
       ? []
@@ -82,9 +89,9 @@ function certificate(
     der(0xa0, der(0x02, Buffer.from([2]))),
     der(0x02, Buffer.from([1])),
     algorithm,
-    nameOf(issuer),
+    issuer,
     der(0x30, der(0x17, Buffer.from('200101000000Z')), der(0x17, Buffer.from('491231000000Z'))),
-    nameOf(subject),
+    subject,
     key.export({ type: 'spki', format: 'der' }),
     der(0xa3, der(0x30, ...extensions)),
   );
@@ -93,11 +100,16 @@ function certificate(
 }
 
 function nameOf(text: string): Buffer {
-  return der(0x30, der(0x31, der(0x30, commonName, der(0x0c, Buffer.from(text)))));
+  return der(0x30, relativeName(text));
+}
+
+/** One part of a distinguished name. */
+export function relativeName(text: string): Buffer {
+  return der(0x31, der(0x30, commonName, der(0x0c, Buffer.from(text))));
 }
 
 /** One value of ITU-T X.690: a tag, the length and the content. */
-function der(tag: number, ...parts: Uint8Array[]): Buffer {
+export function der(tag: number, ...parts: Uint8Array[]): Buffer {
   const content = Buffer.concat(parts);
   const { length } = content;
   const size =
