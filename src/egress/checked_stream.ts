@@ -1,5 +1,6 @@
 /**
- * A TCP connection whose first bytes go through the check of certificates (certificate_check.ts) before OpenSSL has them.
+ * A TCP connection whose first bytes go through the check of certificates (certificate_check.ts) before OpenSSL has them. Later ones only
+ * have their records counted (record_limit.ts).
  *
  *   checking → certificates checked: waiting for a turn (handshake_turns.ts) → passing everything on
  *   any state → destroyed
@@ -8,15 +9,19 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { CertificateCheck } from './certificate_check.ts';
+import { EgressError } from './error.ts';
 import { takeHandshakeTurn } from './handshake_turns.ts';
+import { RecordLimit } from './record_limit.ts';
 
 export class CheckedStream extends Duplex {
   readonly #tcp: Socket;
   readonly #address: string;
   /** Null once everything passes. */
   #check: CertificateCheck | null = new CertificateCheck();
+  readonly #records = new RecordLimit();
   #isWaiting = false;
   #isPassing = false;
+  #hasEnded = false;
 
   /** @param tcp connected; possibly paused, with bytes that have arrived @param address of the host, in the form of `canonicalAddress` */
   constructor(tcp: Socket, address: string) {
@@ -25,7 +30,7 @@ export class CheckedStream extends Duplex {
     this.#address = address;
     tcp
       .on('data', (chunk: Buffer) => this.#take(chunk))
-      .on('end', () => this.push(null))
+      .on('end', () => this.#end())
       .on('error', (error) => this.destroy(error))
       .on('close', () => this.destroy());
   }
@@ -40,11 +45,13 @@ export class CheckedStream extends Duplex {
   }
 
   override _write(chunk: Buffer, _encoding: string, done: (error?: Error | null) => void): void {
+    this.#records.sent(chunk);
     this.#tcp.write(chunk, done);
   }
 
   override _writev(chunks: { chunk: Buffer }[], done: (error?: Error | null) => void): void {
     this.#tcp.cork();
+    for (const { chunk } of chunks) this.#records.sent(chunk);
     for (const { chunk } of chunks.slice(0, -1)) this.#tcp.write(chunk);
     this.#tcp.write(chunks.at(-1)?.chunk as Buffer, done);
     this.#tcp.uncork();
@@ -59,8 +66,15 @@ export class CheckedStream extends Duplex {
     done(error);
   }
 
+  #end(): void {
+    this.#hasEnded = true;
+    if (!this.#isWaiting) this.push(null);
+  }
+
   #take(chunk: Buffer): void {
     if (this.#check !== null) this.#try((check) => check.take(chunk));
+    else if (!this.#records.take(chunk))
+      this.destroy(new EgressError('tls_error', { reason: 'the host sent too many small records' }));
     else if (!this.push(chunk)) this.#tcp.pause();
   }
 
@@ -94,8 +108,10 @@ export class CheckedStream extends Duplex {
       if (this.destroyed) return;
       this.#isWaiting = false;
       this.#check = null;
+      this.#records.take(check.rest);
       this.push(Buffer.concat([bytes, check.rest]));
-      this.#tcp.resume();
+      if (this.#hasEnded) this.push(null);
+      else this.#tcp.resume();
     });
   }
 }

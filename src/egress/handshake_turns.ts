@@ -1,6 +1,7 @@
 /**
  * Turns of a thread's TLS handshakes. What a host sends next makes OpenSSL verify its certificates, which takes up to 15 ms, and hundreds of
- * hosts can send at the same moment. So each turn of the event loop verifies for one of them. Addresses take turns.
+ * hosts can send at the same moment. So each turn of the event loop verifies for one of them. Addresses take turns; of IPv6, the /48 that a
+ * site has.
  *
  *   waiting, by address → its turn → verified
  */
@@ -12,9 +13,9 @@ type Verify = () => void;
 const waiting = new Map<string, Verify[]>();
 let isPlanned = false;
 
-/** @param address in the form of `canonicalAddress` @param verify called later, once; throws nothing */
+/** @param address in the form of `canonicalAddress` @param verify called later, once */
 export function takeHandshakeTurn(address: string, port: number, verify: Verify): void {
-  const key = addressKey(address, String(port));
+  const key = addressKey(address, String(port)).split(':').slice(0, 3).join(':');
   const those = waiting.get(key);
   if (those === undefined) waiting.set(key, [verify]);
   else those.push(verify);
@@ -33,7 +34,10 @@ function plan(): void {
     // To the end of the turns.
     waiting.delete(key);
     if (those.length > 0) waiting.set(key, those);
-    verify();
-    plan();
+    try {
+      verify();
+    } finally {
+      plan();
+    }
   });
 }

@@ -298,8 +298,8 @@ test('addresses take turns at handshakes, one in each turn of the event loop', a
   for (const name of ['a1', 'a2', 'a3', 'a4']) ask('192.0.2.1', name);
   ask('192.0.2.2', 'b1');
   ask('2001:db8::1', 'c1');
-  // The same network of one household.
-  ask('2001:db8::2', 'c2');
+  // The same network of one site.
+  ask('2001:db8:0:1::2', 'c2');
   await promise;
   assert.equal(verified.join(''), 'a1|b1|c1|a2|c2|a3|a4|');
 });
