@@ -17,6 +17,7 @@ import { foreignSnapshot, lockedLane } from './incidents/locks.ts';
 import { patchKind } from './incidents/patch_kind.ts';
 import { recoverMissing } from './incidents/recover_missing.ts';
 import { formatTable, holds, type Incident, type Row, type Size } from './incidents/row.ts';
+import { slowCertificates } from './incidents/slow_certificates.ts';
 import { churn, rest, single } from './incidents/upkeep.ts';
 
 const incidents: Record<string, Incident> = {
@@ -29,6 +30,7 @@ const incidents: Record<string, Incident> = {
   'large-bodies': largeBodies,
   'hanging-hosts': hangingHosts,
   'one-address': oneAddress,
+  'slow-certificates': slowCertificates,
   'patch-kind': patchKind,
   'rate-limited-lanes': rateLimitedLanes,
   'one-event-150000': oneEvent,
