@@ -8,6 +8,8 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import { createApp, subscribe, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const pageBytesMax = 4_200_000;
@@ -77,4 +79,28 @@ test('a page with the largest embedded resources is short', async () => {
     server.db,
   );
   assert.equal((await readPages(user, `/articles/${first}/comments?limit=200&expand=article`)).length, 40);
+});
+
+test('a delivery with very many large responses shows the newest', async (t) => {
+  const subscriber = await startSubscriber(t, (_received, response) => response.end('\u0001'.repeat(16_000)));
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, kinds: ['article.*'] });
+  await app.request('POST', '/articles', { json: { title: 'a' } });
+  const { body } = await until(
+    () => app.request('GET', `/subscriptions/${id}/deliveries`),
+    (page) => page.body.items[0]?.state === 'succeeded',
+  );
+  await sql`
+    insert into attempts (day, lane, sequence, started_at, number, trigger, status, truncated, revision, duration_ms, headers, body)
+    select day, lane, sequence, started_at + copy * interval '1 second', copy + 1, 'm', status, truncated, revision,
+      duration_ms, headers, body
+    from attempts a cross join generate_series(1, 900) as copy
+    where lane = (select lane from subscriptions where id = ${id})`.execute(server.db);
+  const details = await app.request('GET', `/deliveries/${body.items[0].id}`);
+  assert.ok(details.text.length < 8_000_000, `the delivery has ${details.text.length} characters`);
+  const { attempts } = details.body;
+  assert.equal(attempts.length, 901);
+  const [oldest, newest] = [attempts[0], attempts.at(-1)];
+  assert.deepEqual([oldest.response, oldest.response_omitted], [null, true]);
+  assert.deepEqual([newest.response.body.length, newest.response_omitted], [16_000, false]);
 });
