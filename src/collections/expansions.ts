@@ -9,9 +9,10 @@ import type { Database } from '../database/database.ts';
 import type { Principal } from '../grants/principal.ts';
 import { type Cells, type CellsRow, cellList, readCells } from './cells.ts';
 import { writeCursor } from './cursor.ts';
+import { fragment, identifier } from './literal.ts';
 import { orderDefault } from './query.ts';
 import { pathOf, resourceWriter, writeAll } from './representation.ts';
-import { rawColumnList, readableByAll, tableOf } from './resource.ts';
+import { rawColumnList, readableByAll, shownColumns, tableOf } from './resource.ts';
 import type { Expansion, ResourceType } from './resource_type.ts';
 
 /** Limit of embedded resources per resource and sub-collection. */
@@ -21,12 +22,20 @@ export const embeddedMax = 20;
  * resources, and a type at most 5 expansions.
  */
 export const embeddedInResponseMax = 1_000;
+/** Bytes of embedded pages in a response, as JSON. The pages of one resource may exceed it. */
+const embeddedBytesMax = 4_194_304;
+
+export interface Embedded {
+  /** Writes the member `_embedded` of a resource, with a leading comma; empty without expansions. */
+  write: (index: number) => string;
+  /** Resources, from the first one, whose embedded pages were read. The others must not be shown. */
+  count: number;
+}
 
 /**
  * Reads the resources to embed in a page.
  * @param count resources on the page; the cells may contain one more
  * @param limit the page size
- * @returns a function that writes the member `_embedded` of a resource, with a leading comma; empty without expansions
  */
 export async function embed(
   db: Database,
@@ -35,26 +44,29 @@ export async function embed(
   expansions: readonly Expansion[],
   count: number,
   limit: number,
-): Promise<(index: number) => string> {
-  if (expansions.length === 0) return () => '';
+): Promise<Embedded> {
+  if (expansions.length === 0) return { write: () => '', count };
   const size = Math.min(embeddedMax, Math.floor(embeddedInResponseMax / (limit * expansions.length)));
+  let readCount = count;
   const members: { name: string; of: readonly string[]; texts: ReadonlyMap<string, string> }[] = [];
   for (const { name, type } of expansions) {
     const isPage = type.parent !== null;
     const of = (isPage ? ids : parentIds).slice(0, count);
     const wanted = [...new Set(of)];
-    const texts = isPage
+    const { texts, read } = isPage
       ? await readPages(db, principal, type, type.parent as ResourceType, wanted, size)
-      : await readResources(db, principal, type, wanted);
+      : { texts: await readResources(db, principal, type, wanted), read: count };
+    readCount = Math.min(readCount, read);
     members.push({ name, of, texts });
   }
-  return (index) => {
+  const write = (index: number) => {
     const written = members.flatMap(({ name, of, texts }) => {
       const text = texts.get(of[index] as string);
       return text === undefined ? [] : [`"${name}":${text}`];
     });
     return `,"_embedded":{${written.join(',')}}`;
   };
+  return { write, count: readCount };
 }
 
 /** Reads resources by id. */
@@ -74,7 +86,10 @@ async function readResources(
   return new Map(cells.ids.map((id, index) => [id, write(index)]));
 }
 
-/** Reads the first page of a sub-collection for each parent. */
+/**
+ * Reads the first page of a sub-collection for each parent, until the pages are large.
+ * @returns the pages, and how many parents, from the first one, were read
+ */
 async function readPages(
   db: Database,
   principal: Principal,
@@ -82,24 +97,37 @@ async function readPages(
   parent: ResourceType,
   parentIds: readonly string[],
   size: number,
-): Promise<Map<string, string>> {
+): Promise<{ texts: Map<string, string>; read: number }> {
+  const bytes = shownColumns(type)
+    .map(({ name }) => `coalesce(octet_length(page.${identifier(name)}), 0)`)
+    .join(' + ');
   // Newest first, like `orderDefault`: ids are in the order of creation.
-  const { rows } = await sql<CellsRow & { _parent: string }>`
-    select p.id as _parent, page.*
-      from unnest(${parentIds}::uuid[]) as wanted (id)
-      join ${tableOf(parent)} p on p.id = wanted.id
-     cross join lateral (
-       select ${cellList(type, 'v', 'v.id desc')} from (
-         select ${rawColumnList(type)} from ${tableOf(type)} where parent_id = p.id order by id desc limit ${size + 1}
-       ) as v
-     ) as page
-     where p.author = ${principal.accountId} or ${readableByAll(parent, 'p')}`.execute(db);
-  return new Map(
+  const { rows } = await sql<CellsRow & { _parent: string; _read: string | null }>`
+    with pages as (
+      select p.id as _parent, wanted.place as _place, ${fragment(bytes)} as _bytes, page.*
+        from unnest(${parentIds}::uuid[]) with ordinality as wanted (id, place)
+        join ${tableOf(parent)} p on p.id = wanted.id
+       cross join lateral (
+         select ${cellList(type, 'v', 'v.id desc')} from (
+           select ${rawColumnList(type)} from ${tableOf(type)} where parent_id = p.id order by id desc limit ${size + 1}
+         ) as v
+       ) as page
+       where p.author = ${principal.accountId} or ${readableByAll(parent, 'p')}
+    ),
+    counted as (
+      select pages.*, coalesce(
+        sum(_bytes) over (order by _place rows between unbounded preceding and 1 preceding), 0) as _before
+      from pages
+    )
+    select counted.*, (select min(_place) - 1 from counted where _before > ${embeddedBytesMax})::text as _read
+    from counted where _before <= ${embeddedBytesMax}`.execute(db);
+  const texts = new Map(
     rows.map((row) => {
       const path = `${pathOf(parent, { id: row._parent })}/${type.name}?limit=${size}`;
       return [row._parent, writePage(type, principal, readCells(type, row), size, path)];
     }),
   );
+  return { texts, read: Number(rows[0]?._read ?? parentIds.length) };
 }
 
 function writePage(

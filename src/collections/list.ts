@@ -4,6 +4,8 @@
  *
  * A collection is read in two parts: the user's own resources, and readable resources of others. Each part is read from an
  * index in the order of the list, and at most one page long. Resources that the user may not read add no cost.
+ *
+ * All clients of a node share its memory and its server thread, so a page also ends when its values are large.
  */
 
 import { type RawBuilder, sql } from 'kysely';
@@ -15,7 +17,7 @@ import { typedParameter } from './create.ts';
 import { type Place, readCursor, writeCursor } from './cursor.ts';
 import { fragment, identifier } from './literal.ts';
 import type { ListQuery } from './query.ts';
-import { findVisible, notFound, rawColumnList, readableByAll, tableOf } from './resource.ts';
+import { findVisible, notFound, rawColumnList, readableByAll, shownColumns, tableOf } from './resource.ts';
 import type { ResourceType } from './resource_type.ts';
 import { orderExpression, orderType } from './table.ts';
 
@@ -23,9 +25,12 @@ export interface Page {
   cells: Cells;
   /** Resources on the page. If there is a next page, each column has one more cell. */
   count: number;
-  /** Cursor of the next page; undefined on the last page. */
-  next: string | undefined;
+  /** @param shown how many resources of the page are shown @returns cursor of the next page; undefined on the last page */
+  nextAfter: (shown: number) => string | undefined;
 }
+
+/** Bytes of the texts and documents on a page. JSON can make six of one. A single larger resource comes alone. */
+const pageBytesMax = 2_097_152;
 
 /**
  * @param parentId of a sub-collection
@@ -53,13 +58,16 @@ export async function listResources(
     throw error;
   });
   const cells = readCells(type, row);
-  if (cells.ids.length <= query.limit) return { cells, count: cells.ids.length, next: undefined };
-  const last = query.limit - 1;
-  const key = hasKey
-    ? (JSON.parse(splitJsonArray(row._sort_keys as string)[last] as string) as string)
-    : null;
-  const next = writeCursor(query.order, { key, id: cells.ids[last] as string });
-  return { cells, count: query.limit, next };
+  const fitting = Math.max(Number(row._fitting), 1);
+  const count = Math.min(cells.ids.length, query.limit, fitting);
+  const nextAfter = (shown: number) => {
+    if (cells.ids.length <= shown) return undefined;
+    const key = hasKey
+      ? (JSON.parse(splitJsonArray(row._sort_keys as string)[shown - 1] as string) as string)
+      : null;
+    return writeCursor(query.order, { key, id: cells.ids[shown - 1] as string });
+  };
+  return { cells, count, nextAfter };
 }
 
 interface Part {
@@ -119,24 +127,34 @@ async function select(
   parentId: string | undefined,
 ): Promise<CellsRow> {
   const table = tableOf(type);
-  if (type.parent !== null) {
-    const { rows } = await sql<CellsRow>`
-      select ${cells} from (
+  const found =
+    type.parent !== null
+      ? sql`
         select ${columns} from ${table} where parent_id = ${parentId} and ${where}
-        order by ${order} limit ${limit}
-      ) as v`.execute(db);
-    return rows[0] as CellsRow;
-  }
+        order by ${order} limit ${limit}`
+      : sql`
+        select * from (
+          (select ${columns} from ${table} where author = ${accountId} and ${where} order by ${order} limit ${limit})
+          union all
+          (select ${columns} from ${table}
+            where ${readableByAll(type)} and author is distinct from ${accountId}::uuid and ${where}
+            order by ${order} limit ${limit})
+        ) as v
+        order by ${outerOrder} limit ${limit}`;
   const { rows } = await sql<CellsRow>`
-    select ${cells} from (
-      select * from (
-        (select ${columns} from ${table} where author = ${accountId} and ${where} order by ${order} limit ${limit})
-        union all
-        (select ${columns} from ${table}
-          where ${readableByAll(type)} and author is distinct from ${accountId}::uuid and ${where}
-          order by ${order} limit ${limit})
-      ) as v
-      order by ${outerOrder} limit ${limit}
-    ) as v`.execute(db);
+    select ${cells}, (count(*) filter (where v._before + v._bytes <= ${pageBytesMax}))::text as _fitting from (
+      select v.*, coalesce(sum(v._bytes) over (
+        order by ${outerOrder} rows between unbounded preceding and 1 preceding), 0) as _before
+      from (select v.*, ${bytesOf(type)} as _bytes from (${found}) as v) as v
+    ) as v
+    where v._before <= ${pageBytesMax}`.execute(db);
   return rows[0] as CellsRow;
+}
+
+/** The bytes of a resource's texts and documents. Other values are short. */
+function bytesOf(type: ResourceType): RawBuilder<unknown> {
+  const columns = shownColumns(type)
+    .filter(({ column }) => column === 'text' || column === 'jsonb')
+    .map(({ name }) => `coalesce(octet_length(v.${identifier(name)}::text), 0)`);
+  return fragment(['0', ...columns].join(' + '));
 }

@@ -162,7 +162,7 @@ function listOperation(type: ResourceType): Operation {
       {
         name: 'limit',
         in: 'query',
-        description: 'The maximum number of resources on the page.',
+        description: 'The maximum number of resources on the page. Large resources make it shorter.',
         schema: Type.Integer({ minimum: 1, maximum: pageSizeMax, default: pageSizeDefault }),
       },
       {

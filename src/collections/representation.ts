@@ -95,6 +95,26 @@ export function writeAll(count: number, write: (index: number) => string): strin
   return text;
 }
 
+/** Characters of a page. The result of a tool may be as long (src/mcp/tools/tool_call.ts). */
+const pageCharactersMax = 4_000_000;
+
+/**
+ * Writes the elements of a page until its text is long. A single longer element is written alone.
+ * @returns the text, and how many elements it has
+ */
+export function writeItems(
+  count: number,
+  write: (index: number) => string,
+): { items: string; shown: number } {
+  let items = '';
+  for (let index = 0; index < count; index++) {
+    const item = write(index);
+    if (index > 0 && items.length + item.length > pageCharactersMax) return { items, shown: index };
+    items += index === 0 ? item : `,${item}`;
+  }
+  return { items, shown: count };
+}
+
 export function pathOf(type: ResourceType, row: Pick<Row, 'id' | 'parent_id'>): string {
   return type.parent === null
     ? `/${type.name}/${row.id}`

@@ -29,7 +29,7 @@ import {
   resourceWriter,
   validatorHeaders,
   validatorsOf,
-  writeAll,
+  writeItems,
   writeResource,
 } from './representation.ts';
 import { findVisible, notFound, type OwnedRow, type Row } from './resource.ts';
@@ -129,16 +129,20 @@ function operationsOf(context: OperationsContext, type: ResourceType): ResourceO
 function listHandler({ db }: OperationsContext, type: ResourceType, path: string): Handler {
   return async ({ request, principal, parentId, withoutLinks = false }) => {
     const query = readListQuery(type, request.query);
-    const { cells, count, next } = await listResources(db, type, principal, query, parentId);
+    const { cells, count, nextAfter } = await listResources(db, type, principal, query, parentId);
     if (withoutLinks) {
       const write = resourceWriter(type, principal, cells, query.fields, withoutLinks);
-      const items = writeAll(count, write);
+      const { items, shown } = writeItems(count, write);
       return {
         status: 200,
         headers: {},
-        body: `{"items":[${items}],"next":${JSON.stringify(next ?? null)}}`,
+        body: `{"items":[${items}],"next":${JSON.stringify(nextAfter(shown) ?? null)}}`,
       };
     }
+    const embedded = await embed(db, principal, cells, query.expand, count, query.limit);
+    const write = resourceWriter(type, principal, cells, query.fields);
+    const { items, shown } = writeItems(embedded.count, (index) => write(index, embedded.write(index)));
+    const next = nextAfter(shown);
     const links: Record<string, { href: string }> = { self: { href: request.url } };
     const headers: Record<string, string> = {};
     if (next !== undefined) {
@@ -149,9 +153,6 @@ function listHandler({ db }: OperationsContext, type: ResourceType, path: string
       // RFC 8288. URLSearchParams percent-encodes the query, so it cannot contain `>`.
       headers.link = `<${href}>; rel="next"`;
     }
-    const embedded = await embed(db, principal, cells, query.expand, count, query.limit);
-    const write = resourceWriter(type, principal, cells, query.fields);
-    const items = writeAll(count, (index) => write(index, embedded(index)));
     return { status: 200, headers, body: `{"items":[${items}],"_links":${JSON.stringify(links)}}` };
   };
 }
@@ -162,7 +163,7 @@ function readHandler({ db }: OperationsContext, type: ResourceType): Handler {
     const { fields, expand } = readResourceQuery(type, request.query);
     const row = await read(principal, id, parentId);
     if (row === undefined) throw notFound(type);
-    const embedded = (await embed(db, principal, cellsOf(type, row), expand, 1, 1))(0);
+    const embedded = (await embed(db, principal, cellsOf(type, row), expand, 1, 1)).write(0);
     const validators = validatorsOf(type, row, principal, fields, embedded);
     const headers = validatorHeaders(validators);
     if (isNotModified(request.headers, validators)) return { status: 304, headers, body: null };

@@ -221,9 +221,9 @@ test('a page of 200 costs one more statement and expands 1,000 resources at most
     const embedded = await embed(counted, principal, cells, query.expand, shown, limit);
     assert.equal(count() - before, 1);
     // The additional row that shows whether there is a next page is not expanded.
-    assert.equal(embedded(limit), ',"_embedded":{}');
+    assert.equal(embedded.write(limit), ',"_embedded":{}');
     for (let index = 0; index < limit; index++) {
-      const { comments } = JSON.parse(embedded(index).slice(',"_embedded":'.length));
+      const { comments } = JSON.parse(embedded.write(index).slice(',"_embedded":'.length));
       assert.equal(comments.items.length, size);
       assert.equal(comments._links.self.href, `/articles/${cells.ids[index]}/comments?limit=${size}`);
       assert.ok(comments._links.next);
@@ -239,7 +239,7 @@ test('a page of 200 costs one more statement and expands 1,000 resources at most
   const [link] = articles.expansions;
   assert.ok(link);
   const two = await embed(server.db, principal, cells, [link, { ...link, name: 'again' }], 1, 50);
-  const { comments, again } = JSON.parse(two(0).slice(',"_embedded":'.length));
+  const { comments, again } = JSON.parse(two.write(0).slice(',"_embedded":'.length));
   assert.equal(comments.items.length, 10);
   assert.deepEqual(again, comments);
   const { body } = await user.request('GET', `/articles?author=${user.account.id}&limit=200&expand=comments`);
@@ -273,7 +273,7 @@ test('a resource hidden after its page was read is not expanded', async () => {
     [comments, { ids: [comment.id], parentIds: [draft.id], columns: none }],
   ] as const) {
     const read = async (user: ApiUser) =>
-      (await embed(server.db, principalOf(user), cells, type.expansions, 1, 1))(0);
+      (await embed(server.db, principalOf(user), cells, type.expansions, 1, 1)).write(0);
     assert.equal(await read(bob), ',"_embedded":{}');
     assert.match(await read(ada), /A secret/);
   }

@@ -14,6 +14,12 @@ import {
   recordRequest,
 } from './recorded_request.ts';
 
+/**
+ * Bytes of stored responses that are shown, of the newest attempts. JSON can make six of one, and all clients of a node share its server
+ * thread.
+ */
+const responseBytesMax = 1_048_576;
+
 export interface DeliveryDetails extends Delivery {
   /** The body that was sent; null if it was erased. */
   body: string | null;
@@ -35,7 +41,7 @@ export interface Attempt {
   responseHeaders: Record<string, unknown> | null;
   responseBody: Buffer | null;
   isTruncated: boolean;
-  /** Whether the response was not stored because the account's daily budget was used up. */
+  /** Whether the response was not stored because the account's daily budget was used up, or is not shown for its size. */
   isResponseOmitted: boolean;
 }
 
@@ -107,11 +113,21 @@ export async function readDelivery(
     traceparent: null,
   };
   const { rows: attempts } = await sql<AttemptRow>`
-    select a.*, s.url, s.signature, s.format, s.version, s.header_names,
+    select a.number, a.trigger, a.started_at, a.duration_ms, a.first_byte_ms, a.status, a.error, a.revision, a.connection,
+      a.truncated, case when a.is_shown then a.headers end as headers, case when a.is_shown then a.body end as body,
+      a.response_omitted or (not a.is_shown and a.headers is not null) as response_omitted,
+      s.url, s.signature, s.format, s.version, s.header_names,
       (select key from agent_subscriptions where id = ${subscription.id} and s.format = 'agent') as agent_key
-    from attempts a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision
-    where a.lane = ${subscription.lane} and a.sequence = ${sequence} and a.day = ${row.day}::date
-    order by a.started_at, a.number limit 1000`.execute(db);
+    from (
+      select *, sum(coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0))
+        over (order by started_at desc, number desc) <= ${responseBytesMax} as is_shown
+      from (
+        select * from attempts
+        where lane = ${subscription.lane} and sequence = ${sequence} and day = ${row.day}::date
+        order by started_at, number limit 1000
+      ) as first
+    ) as a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision
+    order by a.started_at, a.number`.execute(db);
   const content = row.body === null ? null : { ...event, body: Buffer.from(row.body) };
   const shown = await Promise.all(
     attempts.map((attempt) => presentRecorded(presenter, attempt, content, event)),

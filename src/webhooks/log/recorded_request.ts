@@ -5,7 +5,7 @@
  */
 
 import { agentLines, occurrenceId, type WebhookId } from '../sending/agent_message.ts';
-import { cloudEventBody, deliveryLines, type EventContent } from '../sending/delivery_request.ts';
+import { cloudEventLength, deliveryLines, type EventContent } from '../sending/delivery_request.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format } from '../subscriptions/subscription.ts';
@@ -47,7 +47,7 @@ export function recordRequest(
 ): RecordedRequest {
   const { url, signature, format, headerNames, agentKey } = revision;
   const timestamp = Math.floor(attempt.startedAt.getTime() / 1_000);
-  const body = sentBody(format, event);
+  const length = sentLength(format, event);
   const signed = { timestamp: `t=${timestamp},v1=`, sha256: 'sha256=', standard: 'v1,', ed25519: 'v1a,' }[
     signature
   ];
@@ -59,7 +59,7 @@ export function recordRequest(
       : agentLines(agentKey, { id: occurrenceId(names.webhookId, agentKey, event.id), ...shown });
   const headers: Record<string, string> = {
     host: new URL(url).host,
-    ...(body === null ? {} : { 'content-length': String(body.length) }),
+    ...(length === null ? {} : { 'content-length': String(length) }),
     ...Object.fromEntries(lines.split('\r\n').filter(Boolean).map(toHeader)),
     ...Object.fromEntries(headerNames.map((name) => [name, hidden])),
   };
@@ -67,10 +67,11 @@ export function recordRequest(
 }
 
 /** Null also for agents: their cursors are not rebuilt, so that the length is unknown. */
-function sentBody(format: Format, event: RecordedEvent): Buffer | null {
+function sentLength(format: Format, event: RecordedEvent): number | null {
   const { body } = event;
   if (body === null || format === 'agent') return null;
-  return format === 'cloudevents' ? cloudEventBody({ ...event, body }) : body;
+  // A delivery can have a thousand attempts, so the body is not built.
+  return format === 'cloudevents' ? cloudEventLength({ ...event, body }) : body.length;
 }
 
 function toHeader(line: string): [name: string, value: string] {

@@ -225,7 +225,19 @@ function sign(
 }
 
 /** Wraps an event in a CloudEvents 1.0 envelope (JSON format, structured mode). */
-export function cloudEventBody(event: EventContent): Buffer {
+function cloudEventBody(event: EventContent): Buffer {
+  // The body is JSON already, so its bytes are copied unchanged.
+  return Buffer.concat([cloudEventStart(event), event.body, cloudEventEnd]);
+}
+
+/** The bytes of `cloudEventBody`. */
+export function cloudEventLength(event: EventContent): number {
+  return cloudEventStart(event).length + event.body.length + cloudEventEnd.length;
+}
+
+const cloudEventEnd = Buffer.from('}');
+
+function cloudEventStart(event: EventContent): Buffer {
   const attributes = {
     specversion: '1.0',
     id: event.id,
@@ -236,10 +248,5 @@ export function cloudEventBody(event: EventContent): Buffer {
     datacontenttype: 'application/json',
     ...(event.shown === undefined ? {} : { dataschema: event.shown.schema }),
   };
-  // The body is JSON already, so its bytes are copied unchanged.
-  return Buffer.concat([
-    Buffer.from(`${JSON.stringify(attributes).slice(0, -1)},"data":`),
-    event.body,
-    Buffer.from('}'),
-  ]);
+  return Buffer.from(`${JSON.stringify(attributes).slice(0, -1)},"data":`);
 }
