@@ -12,6 +12,7 @@ import { manyBySql, oneEvent, rateLimitedLanes } from './incidents/crowds.ts';
 import { clientDelete } from './incidents/endings.ts';
 import { filterBomb } from './incidents/filter_bomb.ts';
 import { hangingHosts, oneAddress } from './incidents/hanging.ts';
+import { largeBodies } from './incidents/large_bodies.ts';
 import { foreignSnapshot, lockedLane } from './incidents/locks.ts';
 import { patchKind } from './incidents/patch_kind.ts';
 import { recoverMissing } from './incidents/recover_missing.ts';
@@ -25,6 +26,7 @@ const incidents: Record<string, Incident> = {
   'client-delete': clientDelete,
   'bad-event': badEvent,
   'filter-bomb': filterBomb,
+  'large-bodies': largeBodies,
   'hanging-hosts': hangingHosts,
   'one-address': oneAddress,
   'patch-kind': patchKind,

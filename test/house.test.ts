@@ -74,9 +74,7 @@ const entries = [
   'src/protect/protect.ts',
   'src/verify/verify.ts',
   'src/conversion_thread.ts',
-  'src/egress/fetch_worker.ts',
   'src/webhooks/engine/engine_thread.ts',
-  'src/webhooks/sending/challenge_worker.ts',
 ];
 
 interface SourceFile {

@@ -4,7 +4,8 @@
  * last receipt: the rate, and the processor time of all participants for each event with its delivery.
  *
  * Names are `nuncio` (the default, with the others), `publish` (Nuncio without a subscription), `graphile-worker` and
- * `pg-boss` (each behind an HTTP server, see bench/support/sender_server.ts). With STATEMENTS=1 it also prints
+ * `pg-boss` (each behind an HTTP server, see bench/support/sender_server.ts), and `bare`, the same HTTP server without a sender.
+ * `livez` and `refused` are requests of Nuncio that need no database: its cheapest one, and events of a kind that does not exist. `svix` needs its program (bench/deliveries/svix.ts). With STATEMENTS=1 it also prints
  * PostgreSQL's statement statistics.
  */
 
@@ -27,9 +28,11 @@ import {
   startSubscriber,
   waitFor,
 } from './support.ts';
+import { openSvix } from './svix.ts';
 
 const warmSeconds = 4;
-const names = ['nuncio', 'publish', 'graphile-worker', 'pg-boss'];
+const ofNuncio = ['nuncio', 'publish', 'livez', 'refused'];
+const names = [...ofNuncio, 'bare', 'graphile-worker', 'pg-boss'];
 const withStatements = process.env.STATEMENTS === '1';
 
 /** A server that accepts `POST /events`. */
@@ -37,6 +40,8 @@ interface Target {
   pid: number;
   port: number;
   request: string;
+  /** Of every response. */
+  status: number;
   isDelivering: boolean;
   stop: () => Promise<unknown>;
 }
@@ -51,10 +56,9 @@ export async function measureSingle([
   const bench = await openBench({ withStatements });
   try {
     for (const name of wanted.length > 0 ? wanted : names) {
-      const target =
-        name === 'nuncio' || name === 'publish'
-          ? await openNuncio(bench, subscriber, name === 'nuncio')
-          : await openSender(bench, subscriber, name);
+      const target = ofNuncio.includes(name)
+        ? await openNuncio(bench, subscriber, name)
+        : await openSender(bench, subscriber, name);
       try {
         await measure(name, bench, subscriber, target, load);
       } finally {
@@ -75,7 +79,13 @@ async function measure(
   { connections, seconds }: { connections: number; seconds: number },
 ): Promise<void> {
   const send = (milliseconds: number) =>
-    loadToTheEnd({ port: target.port, connections, milliseconds, request: target.request, status: 202 });
+    loadToTheEnd({
+      port: target.port,
+      connections,
+      milliseconds,
+      request: target.request,
+      status: target.status,
+    });
   await subscriber.ask('reset');
   const warmed = await send(warmSeconds * 1_000);
   if (target.isDelivering) await waitFor(subscriber, warmed);
@@ -123,21 +133,31 @@ async function printStatements(bench: Bench, count: number): Promise<void> {
   }
 }
 
-async function openNuncio(bench: Bench, subscriber: BenchSubscriber, isDelivering: boolean): Promise<Target> {
+async function openNuncio(bench: Bench, subscriber: BenchSubscriber, name: string): Promise<Target> {
   const url = `http://127.0.0.1:${subscriber.ports.accept}/hooks`;
   const server = await startNuncio(bench);
   const audience = await createAudience(bench, 1, () => url);
+  const isDelivering = name === 'nuncio';
   if (!isDelivering) await sql`update subscriptions set state = 'ended'`.execute(bench.db);
   return {
     pid: server.child.pid as number,
     port: bench.config.port,
-    request: requestOf(audience.accounts[0] as string, audience.publisherToken),
+    request:
+      name === 'livez'
+        ? 'GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n'
+        : requestOf(
+            audience.accounts[0] as string,
+            audience.publisherToken,
+            name === 'refused' ? 'none' : 'push',
+          ),
+    status: { livez: 200, refused: 422 }[name] ?? 202,
     isDelivering,
     stop: () => server.stop(),
   };
 }
 
 async function openSender(bench: Bench, subscriber: BenchSubscriber, name: string): Promise<Target> {
+  if (name === 'svix') return openSvix(bench, `http://127.0.0.1:${subscriber.ports.accept}/hooks`);
   const database = name.replaceAll('-', '_');
   await sql.raw(`create database ${database}`).execute(bench.db);
   const url = new URL(bench.databaseUrl);
@@ -157,7 +177,8 @@ async function openSender(bench: Bench, subscriber: BenchSubscriber, name: strin
     pid: child.pid as number,
     port,
     request: requestOf('01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88', 'none'),
-    isDelivering: true,
+    status: 202,
+    isDelivering: name !== 'bare',
     async stop() {
       child.kill('SIGTERM');
       await ended;
@@ -165,8 +186,8 @@ async function openSender(bench: Bench, subscriber: BenchSubscriber, name: strin
   };
 }
 
-function requestOf(account: string, token: string): string {
-  const body = JSON.stringify({ kind: 'push', account, body: eventBody('main') });
+function requestOf(account: string, token: string, kind = 'push'): string {
+  const body = JSON.stringify({ kind, account, body: eventBody('main') });
   return [
     'POST /events HTTP/1.1',
     'Host: 127.0.0.1',

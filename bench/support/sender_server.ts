@@ -11,16 +11,22 @@ import { openPgBossSender, pgBossSettings } from './pg_boss_sender.ts';
 import type { Sender } from './sender.ts';
 
 const [name, port, databaseUrl = '', origin = ''] = process.argv.slice(2);
-const sender: Sender =
-  name === 'pg-boss'
-    ? await openPgBossSender(databaseUrl, origin, pgBossSettings)
-    : await openGraphileWorkerSender(databaseUrl, origin, graphileWorkerSettings);
+const sender = await openSender();
+
+/** @returns null for `bare`, which only accepts requests */
+async function openSender(): Promise<Sender | null> {
+  if (name === 'bare') return null;
+  return name === 'pg-boss'
+    ? openPgBossSender(databaseUrl, origin, pgBossSettings)
+    : openGraphileWorkerSender(databaseUrl, origin, graphileWorkerSettings);
+}
+
 let sequence = 0;
 const app = Fastify();
 app.post<{ Body: { body: unknown } }>('/events', async (request, reply) => {
   const id = randomUUID();
   sequence += 1;
-  await sender.publish([
+  await sender?.publish([
     {
       id,
       path: '/hooks',
@@ -31,11 +37,11 @@ app.post<{ Body: { body: unknown } }>('/events', async (request, reply) => {
   ]);
   return reply.code(202).send({ id, ids: [id] });
 });
-await sender.start();
+await sender?.start();
 await app.listen({ port: Number(port), host: '127.0.0.1' });
 process.once('SIGTERM', async () => {
   await app.close();
-  await sender.stop();
+  await sender?.stop();
   process.exit(0);
 });
 console.log('ready');

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { createSecureContext } from 'node:tls';
 import { ConfigError } from '../config/config.ts';
 import type { ClientCertificateFiles } from '../config/tls_files.ts';
-import type { ClientCertificate } from './connector.ts';
+import type { ClientCertificate } from './tls.ts';
 
 /** What subscribers may know of it. */
 export interface PublishedCertificate {

@@ -19,7 +19,7 @@ import { deriveKey } from '../crypto/sealing.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
-import { createThreadedFetch } from '../egress/fetch_thread.ts';
+import { createGuardedFetch } from '../egress/fetch.ts';
 import { limitRequestRate } from '../egress/shared_fetch.ts';
 import type { Guard } from '../grants/principal.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
@@ -106,7 +106,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const verifier = new AccessTokenVerifier(config.baseUrl, opaqueTokenLookup(db), () => keyring.refresh());
   const readCertificate = openCertificateReader(settings, config);
   // Strangers choose the hosts, whose handshakes must not delay requests of others.
-  const outgoing = createThreadedFetch({ ...options.egress, allowLoopback: config.insecureSubscribers });
+  const outgoing = createGuardedFetch({ ...options.egress, allowLoopback: config.insecureSubscribers });
   const fetch = limitRequestRate(outgoing.fetch);
   let provider: Provider | undefined;
   let signingKeys: SigningKeys = { privateKeys: [], publicKeys: [] };

@@ -3,7 +3,8 @@
  * transferred; nothing is shared.
  */
 
-import type { ClientCertificate, ConnectorOptions } from '../../egress/connector.ts';
+import type { ConnectorOptions } from '../../egress/connector.ts';
+import type { ClientCertificate } from '../../egress/tls.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { PublishedBatch } from '../fan_out/published_batch.ts';
 import type { AgentMessageSettings } from '../sending/agent_message.ts';

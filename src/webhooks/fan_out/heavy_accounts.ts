@@ -1,12 +1,12 @@
 /**
- * Heavy accounts: each of their events may become many deliveries. They take turns among themselves, so that a pass stays short,
- * and all other accounts have a turn in every pass. Every other event waits for the running pass, so their share of it shrinks
+ * Heavy accounts: their next event may become many deliveries, or a filter has to parse its large body, which costs as much. They take
+ * turns among themselves, so that a pass stays short, and all other accounts have a turn in every pass. Every other event waits for the running pass, so their share of it shrinks
  * when passes take long. While this node has enough to send, heavy accounts also rest between their turns, so that fan-out leaves
  * the processor and the database to sending.
  *
- *   an event may become many deliveries → heavy → resting (passes skip it) → its turn → resting → … → no event left → forgotten
+ *   an event may cost many deliveries → heavy → resting (passes skip it) → its turn → resting → … → no such event next → forgotten
  *
- * If one event may become more deliveries than fit in a pass, the account's turns are slices of that event (slices.ts).
+ * If one event may cost more deliveries than fit in a pass, the account's turns are slices of that event (slices.ts).
  */
 
 import type { FanOutPass, HeavyAccount } from './fan_out.ts';
@@ -30,7 +30,7 @@ const shareFirst = 1_000;
 export type HeavyTurns = Pick<PassRange, 'resting' | 'entitled' | 'heavyShare' | 'skipsFrom'>;
 
 export class HeavyAccounts {
-  /** Deliveries of one event, by account. The account whose turn comes next is first. */
+  /** What one event may cost in deliveries, by account. The account whose turn comes next is first. */
   readonly #accounts = new Map<string, number>();
   #restsUntil = Number.NEGATIVE_INFINITY;
   #share = shareFirst;
@@ -106,7 +106,11 @@ export class HeavyAccounts {
     for (const account of [...known, ...taken.keys()]) {
       if (!this.#accounts.has(account)) this.#append(taken.get(account) as HeavyAccount);
     }
-    for (const { account, hasMore } of pass.visited) if (!hasMore) this.#accounts.delete(account);
+    // One whose next event is cheap has its turns like any other. In this queue it would be the first in every pass.
+    const stays = new Set([...taken.keys(), ...pass.skipped.map(({ account }) => account)]);
+    for (const { account, hasMore } of pass.visited) {
+      if (!hasMore || !stays.has(account)) this.#accounts.delete(account);
+    }
     if (pass.heavy.length === 0) return;
     const hasMore = pass.skipped.length > 0 || pass.visited.some((each) => each.hasMore);
     this.#adjust(now, durationMs, hasMore, isBehind);

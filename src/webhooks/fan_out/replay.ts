@@ -19,10 +19,7 @@ import { sql } from 'kysely';
 import type { Transaction } from '../../database/database.ts';
 import { mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { KindArrays } from './fan_out.ts';
-import { passLimits, subscriptionCost } from './outbox_selection.ts';
-
-/** Bytes of a body that cost a filter as much as a delivery: so many as of the filter itself (`filter_weight`). */
-const bytesPerDelivery = 500;
+import { bytesPerDelivery, passLimits, subscriptionCost } from './outbox_selection.ts';
 
 /** What a replay covers, and how far it has come. */
 export interface ReplayPlace {

@@ -9,6 +9,7 @@ import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { newId } from '../../crypto/ids.ts';
 import type { ConnectorOptions } from '../../egress/connector.ts';
+import { createGuardedFetch } from '../../egress/fetch.ts';
 import { upTo } from '../../shared/entries.ts';
 import { TokenBucket } from '../../shared/token_bucket.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
@@ -16,13 +17,17 @@ import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
 import { controlId, signedAgentLines } from './agent_message.ts';
 import { AuthError, type Authorization, Authorizer } from './authorization.ts';
-import { type ChallengeResult, ChallengeThread, challengeMs } from './challenge_thread.ts';
+import type { OutgoingRequest } from './connection.ts';
 import { buildChallenge, type DeploymentSigners } from './delivery_request.ts';
+import type { ExchangeResult } from './exchange.ts';
 import { createSigningKeys } from './secret_keys.ts';
-import { TokenTurns } from './token_turns.ts';
+import { Sender } from './sender.ts';
+import { TokenTurns, tokenConnectionsMax } from './token_turns.ts';
 
 /** The kind that the request names. */
 const verificationKind = 'verification';
+/** Milliseconds for the whole exchange. */
+const challengeMs = 10_000;
 /** Bytes that the response of an agent's callback may have. */
 const agentResponseBytesMax = 65_536;
 /** Handshakes of one owner: at most this many at once, and this many a minute. */
@@ -76,7 +81,10 @@ export interface HandshakesOptions extends ConnectorOptions {
 
 export class Handshakes {
   readonly #options: HandshakesOptions;
-  readonly #thread: ChallengeThread;
+  readonly #egress: ConnectorOptions;
+  readonly #tokens: ReturnType<typeof createGuardedFetch>;
+  /** Made for the first handshake. */
+  #sender: Sender | undefined;
   readonly #turns = new TokenTurns();
   readonly #rates = new LRUCache<string, TokenBucket>(upTo(ownersMax));
   readonly #failures = new LRUCache<string, TokenBucket>(upTo(ownersMax));
@@ -87,7 +95,10 @@ export class Handshakes {
   constructor(options: HandshakesOptions) {
     const { headerNames: _names, signers: _signers, isRequired: _isRequired, ...egress } = options;
     this.#options = options;
-    this.#thread = new ChallengeThread(egress);
+    this.#egress = egress;
+    // The certificate is for the subscriber, not for its authorization server.
+    const { clientCertificate: _certificate, ...plain } = egress;
+    this.#tokens = createGuardedFetch(plain, { connectionsMax: tokenConnectionsMax });
   }
 
   /** Whether every URL needs a handshake, also if its subscription does not ask for one. */
@@ -96,7 +107,8 @@ export class Handshakes {
   }
 
   async close(): Promise<void> {
-    await this.#thread.close();
+    await this.#sender?.close();
+    await this.#tokens.close();
   }
 
   /** Concurrent calls for the same owner and URL share one handshake. */
@@ -156,7 +168,7 @@ export class Handshakes {
   /** @returns why the server did not echo; null if it did */
   async #challenge(target: HandshakeTarget, account: string): Promise<string | null> {
     const { headerNames, signers, clientCertificate } = this.#options;
-    const authorizer = new Authorizer(this.#thread.fetch, clientCertificate !== undefined, this.#turns);
+    const authorizer = new Authorizer(this.#tokens.fetch, clientCertificate !== undefined, this.#turns);
     let authorization: Authorization;
     try {
       authorization = await authorizer.authorize('', account, target.auth);
@@ -172,8 +184,9 @@ export class Handshakes {
     const { isMutual } = authorization;
     const isAgent = target.agentKey !== undefined;
     const limit = isAgent ? { responseBytesMax: agentResponseBytesMax } : {};
-    const request = { origin, path: pathname + search, headers, body, isMutual, ...limit };
-    const result = await this.#thread.send(request);
+    const request = { origin, path: pathname + search, headers, body, isMutual, traced: null, ...limit };
+    this.#sender ??= new Sender(this.#egress);
+    const result = await sendWithin(this.#sender, request, challengeMs);
     return result === null
       ? `no response arrived within ${challengeMs / 1_000} seconds`
       : judge(result, challenge, isAgent);
@@ -194,9 +207,21 @@ function challengeLines(
   return signedAgentLines(agentKey, keys, { id: controlId('verification'), body, now });
 }
 
+/** @returns null if no response arrived in time */
+async function sendWithin(
+  sender: Sender,
+  request: OutgoingRequest,
+  timeoutMs: number,
+): Promise<ExchangeResult | null> {
+  const { promise, resolve } = Promise.withResolvers<ExchangeResult | null>();
+  const timer = setTimeout(() => resolve(null), timeoutMs);
+  sender.send(request, resolve, undefined);
+  return promise.finally(() => clearTimeout(timer));
+}
+
 /** @returns why the response is not the echo; null if it is. Nothing of the response is repeated */
 function judge(
-  { status, error, body, truncated }: ChallengeResult,
+  { status, error, body, truncated }: ExchangeResult,
   challenge: string,
   isAgent: boolean,
 ): string | null {

@@ -7,8 +7,8 @@
  *   connection: opening → in use ⇄ idle → closed
  */
 
+import { addressKey } from '../../egress/address_key.ts';
 import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '../../egress/connector.ts';
-import { addressKey } from './address_key.ts';
 import type { AttemptSpan } from './attempt_span.ts';
 import type { Connection, OutgoingRequest } from './connection.ts';
 import {
@@ -51,6 +51,9 @@ class NoRoom extends Error {}
 
 export class Sender {
   readonly #options: SenderOptions;
+  /** Connections without and with the client certificate. */
+  readonly #plain: ConnectorOptions;
+  readonly #mutual: ConnectorOptions;
   readonly #pools = new Map<string, OriginPool>();
   #idleCount = 0;
   /** In start order. */
@@ -62,6 +65,9 @@ export class Sender {
 
   constructor(options: SenderOptions) {
     this.#options = options;
+    const { clientCertificate, ...plain } = options;
+    this.#plain = plain;
+    this.#mutual = options;
     this.#timer = setInterval(() => this.#tick(), timerGrainMs);
     this.#timer.unref();
   }
@@ -137,9 +143,7 @@ export class Sender {
     const admit = async ([address = '']: readonly string[]) => {
       if (exchange.isOver || !gate.admit(addressKey(address, port))) throw new NoRoom();
     };
-    const { clientCertificate, ...options } = this.#options;
-    const identity = pool.isMutual && clientCertificate !== undefined ? { clientCertificate } : {};
-    connectGuarded(pool.origin, { ...options, ...identity }, admit)
+    connectGuarded(pool.origin, pool.isMutual ? this.#mutual : this.#plain, admit)
       .then((opened) => {
         if (exchange.isOver || gate.admit(addressKey(opened.address, port)))
           return this.#use(opened, exchange);

@@ -68,6 +68,28 @@ test('another account’s event arrives before a backlog of 20,000 subscriptions
   assert.ok(left > 30, `${left} of 60 events were left`);
 });
 
+test('another account’s event arrives before 150 large bodies that a filter parses', async (t) => {
+  const { server, publisher, attacker, healthy, subscriber } = await setScene(t, 1);
+  await sql`
+    update subscriptions set filter = '{}', filter_path = '$.ref == "none"', filter_digest = '\\x01'
+    where account_id = ${attacker.account.id}`.execute(server.db);
+  await sql`
+    with event as (
+      insert into events (id, account_id, kind, body)
+      select gen_random_uuid()::text, ${attacker.account.id}::uuid, 'push', '{"ref":"","n":[1' || repeat(',1', 131000) || ']}'
+      from generate_series(1, 150)
+      returning day, position
+    )
+    insert into outbox (day, turn, positions)
+    select day, ${attacker.account.id}::uuid, array_agg(position order by position) from event group by day`.execute(
+    server.db,
+  );
+  await publish(publisher, healthy.account, ['healthy']);
+  await subscriber.waitFor(1);
+  const left = await waitingOf(server.db, attacker);
+  assert.ok(left > 75, `${left} of 150 events were left`);
+});
+
 test('another account’s event arrives before the articles of an account with 5,000 subscriptions are processed', async (t) => {
   const { server, attacker, healthy, subscriber } = await setScene(t, 5_000);
   for (const number of numbers(150)) {

@@ -116,6 +116,17 @@ test('an account without further events is forgotten', () => {
   });
 });
 
+test('an account whose next event is cheap leaves the queue of heavy accounts', () => {
+  const accounts = new HeavyAccounts();
+  accounts.learn(passOf([heavy('a', 1_000), heavy('b', 1_000)]), 0, usualMs, false);
+  assert.deepEqual(accounts.turns(limits, every, 0).resting, ['b']);
+  const pass = passOf([], [heavy('b', 0)]);
+  pass.visited.push({ account: 'a', through: null, hasMore: true, otherDay: null });
+  accounts.learn(pass, 0, usualMs, false);
+  assert.deepEqual(accounts.turns(limits, every, 0).entitled, ['b']);
+  assert.deepEqual(accounts.turns(limits, every, 0).resting, []);
+});
+
 test('accounts whose events do not fit in a pass take turns with slices, and passes skip them', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a')], [heavy('b', 5_001), heavy('c', 5_001)]), 0, usualMs, false);

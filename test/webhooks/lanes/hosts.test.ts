@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { addressKey } from '../../../src/webhooks/sending/address_key.ts';
+import { addressKey } from '../../../src/egress/address_key.ts';
 import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
 import { platformWithPatientHosts } from '../../support/servers/platform.ts';
 import { startTestServer } from '../../support/servers/server.ts';

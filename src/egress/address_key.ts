@@ -1,7 +1,7 @@
 /** What counts as one address in the limits on attempts. */
 
 import { isIP } from 'node:net';
-import { classifyAddress } from '../../egress/address.ts';
+import { classifyAddress } from './address.ts';
 
 /**
  * The key that counts as one address: an IPv4 address, or the /64 prefix of an IPv6 address, which one household has.

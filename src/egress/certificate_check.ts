@@ -1,0 +1,266 @@
+/**
+ * Checks a host's certificates before OpenSSL sees them. Node verifies whatever chain a host sends, in the thread that connects, and also
+ * one that nobody trusts: 90 certificates with slow keys take 170 ms. This check has limits on the number of certificates and on their keys,
+ * so that verifying them takes 10 ms at most. It trusts nothing: OpenSSL verifies what passes.
+ *
+ * It reads the records of the handshake (RFC 8446 section 5, RFC 5246 section 6.2) as far as the message `Certificate`. TLS 1.3
+ * encrypts that message with keys that Node reports for key logs (RFC 9850). What it cannot read is refused.
+ *
+ *   records in the clear → Certificate (TLS 1.2) → checked
+ *   records in the clear → ServerHello → waiting for the keys → encrypted records → Certificate (TLS 1.3) → checked
+ */
+
+import { createDecipheriv, createHmac, X509Certificate } from 'node:crypto';
+import { EgressError } from './error.ts';
+
+/** Maximum number of certificates that a host may send, and of bytes that it may send before they are checked. */
+const certificatesMax = 10;
+const handshakeBytesMax = 65_536;
+/**
+ * Maximum bytes of the extensions `nameConstraints` of a chain, and of a chain that has any: each constraint is compared to each name of
+ * the certificates below.
+ */
+const nameConstraintsBytesMax = { extensions: 1_024, chain: 16_384 };
+/** Maximum bits of an RSA key, and its greatest public exponent. */
+const rsaBitsMax = 8_192;
+const rsaExponentMax = 65_537n;
+const curves: ReadonlySet<string> = new Set(['prime256v1', 'secp384r1', 'secp521r1']);
+const otherKeys: ReadonlySet<string> = new Set(['ed25519', 'ed448', 'ml-dsa-44', 'ml-dsa-65', 'ml-dsa-87']);
+
+/** Types of records and of handshake messages. */
+const handshakeRecord = 22;
+const encryptedRecord = 23;
+const serverHelloMessage = 2;
+const certificateMessage = 11;
+const recordHeadBytes = 5;
+const messageHeadBytes = 4;
+
+/** Names of the algorithms of a cipher suite in TLS 1.3. */
+interface Suite {
+  cipher: 'aes-128-gcm' | 'aes-256-gcm' | 'chacha20-poly1305';
+  keyBytes: number;
+  hash: 'sha256' | 'sha384';
+}
+
+const suites = new Map<number, Suite>([
+  [0x1301, { cipher: 'aes-128-gcm', keyBytes: 16, hash: 'sha256' }],
+  [0x1302, { cipher: 'aes-256-gcm', keyBytes: 32, hash: 'sha384' }],
+  [0x1303, { cipher: 'chacha20-poly1305', keyBytes: 32, hash: 'sha256' }],
+]);
+
+interface Keys {
+  suite: Suite;
+  key: Buffer;
+  iv: Buffer;
+}
+
+/** The bytes that one host sends at the start of a connection. */
+export class CertificateCheck {
+  /** What has arrived of records that were not passed on. */
+  #pending: Buffer = Buffer.alloc(0);
+  /** What was read of handshake messages, without those that are complete. */
+  #messages: Buffer = Buffer.alloc(0);
+  #received = 0;
+  #suite: Suite | undefined;
+  #keys: Keys | undefined;
+  #recordsRead = 0;
+  #hasServerHello = false;
+  #isDone = false;
+
+  /** Whether the certificates were checked. */
+  get isDone(): boolean {
+    return this.#isDone;
+  }
+
+  /** What has arrived after the last record that `next` returned. */
+  get rest(): Buffer {
+    return this.#pending;
+  }
+
+  /** Takes bytes of the host. `next` returns them, in records. @throws EgressError `tls_error` */
+  take(chunk: Buffer): void {
+    this.#received += chunk.length;
+    if (this.#received > handshakeBytesMax) refuse('the host sent more than 64 KiB before its certificates');
+    this.#pending = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
+  }
+
+  /**
+   * Call it until the certificates are checked, each time after OpenSSL has the bytes that it returned: their keys decrypt the next ones.
+   * @returns the next record, to pass on; null if more must arrive first, or the keys
+   * @throws EgressError `tls_error`
+   */
+  next(): Buffer | null {
+    const pending = this.#pending;
+    if (pending.length < recordHeadBytes) return null;
+    const end = recordHeadBytes + pending.readUInt16BE(3);
+    if (pending.length < end) return null;
+    const record = pending.subarray(0, end);
+    const type = record[0];
+    if (type === encryptedRecord && this.#keys === undefined) {
+      if (this.#suite === undefined) refuse('the host sent an unexpected message');
+      return null;
+    }
+    this.#pending = pending.subarray(end);
+    if (type === encryptedRecord) this.#readEncrypted(record, this.#keys as Keys);
+    else if (type === handshakeRecord) {
+      if (this.#keys !== undefined) refuse('the host sent an unexpected message');
+      this.#readMessages(record.subarray(recordHeadBytes));
+    }
+    return record;
+  }
+
+  /** Takes a line of the key log. */
+  takeKeys(line: string): void {
+    const secret = /^SERVER_HANDSHAKE_TRAFFIC_SECRET [\da-f]+ ([\da-f]+)\s*$/i.exec(line)?.[1];
+    if (secret === undefined || this.#suite === undefined) return;
+    const { hash, keyBytes } = this.#suite;
+    const bytes = Buffer.from(secret, 'hex');
+    this.#keys = {
+      suite: this.#suite,
+      key: expandLabel(hash, bytes, 'key', keyBytes),
+      iv: expandLabel(hash, bytes, 'iv', 12),
+    };
+    // A key belongs to what follows the ServerHello.
+    if (this.#messages.length > 0) refuse('the host sent an unexpected message');
+  }
+
+  /** RFC 8446 sections 5.2 and 5.3. */
+  #readEncrypted(record: Buffer, { suite, key, iv }: Keys): void {
+    const nonce = Buffer.from(iv);
+    nonce.writeUInt32BE((nonce.readUInt32BE(8) ^ this.#recordsRead) >>> 0, 8);
+    this.#recordsRead += 1;
+    const tagAt = record.length - 16;
+    if (tagAt < recordHeadBytes) refuse('the host sent a record that is too short');
+    let plain: Buffer;
+    try {
+      // Node has a type of its own for each cipher.
+      const decipher = createDecipheriv(suite.cipher as 'chacha20-poly1305', key, nonce, {
+        authTagLength: 16,
+      });
+      decipher.setAAD(record.subarray(0, recordHeadBytes), { plaintextLength: tagAt - recordHeadBytes });
+      decipher.setAuthTag(record.subarray(tagAt));
+      plain = Buffer.concat([decipher.update(record.subarray(recordHeadBytes, tagAt)), decipher.final()]);
+    } catch {
+      refuse('the host sent a record that cannot be decrypted');
+    }
+    // The type stands at the end, before any number of zeros.
+    let typeAt = plain.length - 1;
+    while (typeAt >= 0 && plain[typeAt] === 0) typeAt -= 1;
+    if (plain[typeAt] === handshakeRecord) this.#readMessages(plain.subarray(0, typeAt));
+  }
+
+  /** Reads messages of the handshake up to the certificates. A message may have several records, and a record several messages. */
+  #readMessages(bytes: Buffer): void {
+    let messages: Buffer = Buffer.concat([this.#messages, bytes]);
+    while (messages.length >= messageHeadBytes) {
+      const end = messageHeadBytes + messages.readUIntBE(1, 3);
+      if (messages.length < end) break;
+      const body = messages.subarray(messageHeadBytes, end);
+      if (messages[0] === serverHelloMessage) {
+        this.#suite = suiteOf(body);
+        this.#hasServerHello = true;
+      }
+      if (messages[0] === certificateMessage) {
+        const isTls13 = this.#suite !== undefined;
+        // OpenSSL ends such a handshake too.
+        if (!this.#hasServerHello || isTls13 !== (this.#keys !== undefined))
+          refuse('the host sent an unexpected message');
+        checkCertificates(readCertificates(body, isTls13));
+        this.#isDone = true;
+        return;
+      }
+      messages = messages.subarray(end);
+    }
+    this.#messages = Buffer.from(messages);
+  }
+}
+
+/** The cipher suite of a ServerHello, if it is one of TLS 1.3: version, 32 random bytes, the session id with its length, and the suite. */
+function suiteOf(body: Buffer): Suite | undefined {
+  const at = 35 + (body[34] ?? 0);
+  return at + 2 > body.length ? undefined : suites.get(body.readUInt16BE(at));
+}
+
+/** HKDF-Expand-Label of RFC 8446 section 7.1 without a context, for one block of the hash. */
+function expandLabel(hash: Suite['hash'], secret: Buffer, label: string, bytes: number): Buffer {
+  const name = `tls13 ${label}`;
+  const info = Buffer.concat([Buffer.from([0, bytes, name.length]), Buffer.from(name), Buffer.from([0, 1])]);
+  return createHmac(hash, secret).update(info).digest().subarray(0, bytes);
+}
+
+/** The certificates of a message `Certificate` (RFC 8446 section 4.4.2, RFC 5246 section 7.4.2). */
+function readCertificates(body: Buffer, isTls13: boolean): Buffer[] {
+  const certificates: Buffer[] = [];
+  try {
+    let at = isTls13 ? 1 + body.readUInt8(0) : 0;
+    const end = at + 3 + body.readUIntBE(at, 3);
+    at += 3;
+    while (at < end) {
+      const length = body.readUIntBE(at, 3);
+      certificates.push(body.subarray(at + 3, at + 3 + length));
+      at += 3 + length;
+      if (isTls13) at += 2 + body.readUInt16BE(at);
+      if (certificates.length > certificatesMax) break;
+    }
+    if (at <= body.length) return certificates;
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+  }
+  return refuse('the host sent a message that cannot be read');
+}
+
+function checkCertificates(certificates: readonly Buffer[]): void {
+  if (certificates.length > certificatesMax)
+    refuse(`the host sent more than ${certificatesMax} certificates`);
+  let [bytes, constrained] = [0, 0];
+  for (const certificate of certificates) {
+    if (!hasFastKey(certificate)) refuse('the host sent a certificate with a key that is not supported');
+    bytes += certificate.length;
+    constrained += nameConstraintsBytes(certificate);
+  }
+  const { extensions, chain } = nameConstraintsBytesMax;
+  if (constrained > extensions || (constrained > 0 && bytes > chain))
+    refuse('the host sent certificates with too many name constraints');
+}
+
+function hasFastKey(bytes: Buffer): boolean {
+  try {
+    const { asymmetricKeyType: type = '', asymmetricKeyDetails: details = {} } = new X509Certificate(bytes)
+      .publicKey;
+    const { modulusLength = 0, publicExponent = 0n, namedCurve = '' } = details;
+    if (type === 'rsa' || type === 'rsa-pss')
+      return modulusLength <= rsaBitsMax && publicExponent <= rsaExponentMax;
+    return type === 'ec' ? curves.has(namedCurve) : otherKeys.has(type);
+  } catch {
+    return false;
+  }
+}
+
+/** The object identifier 2.5.29.30. */
+const nameConstraints = Buffer.from('0603551d1e', 'hex');
+
+/** Finds the identifier anywhere. Behind it comes the value with its length, perhaps after a flag of three bytes. */
+function nameConstraintsBytes(certificate: Buffer): number {
+  let bytes = 0;
+  for (
+    let at = certificate.indexOf(nameConstraints);
+    at >= 0;
+    at = certificate.indexOf(nameConstraints, at + 1)
+  ) {
+    const valueAt = at + nameConstraints.length;
+    bytes += lengthAt(certificate, certificate[valueAt] === 0x01 ? valueAt + 4 : valueAt + 1);
+  }
+  return bytes;
+}
+
+/** A length in DER (ITU-T X.690 section 8.1.3), up to 65,535. */
+function lengthAt(bytes: Buffer, at: number): number {
+  const [first = 0, second = 0, third = 0] = bytes.subarray(at, at + 3);
+  if (first < 0x80) return first;
+  if (first === 0x81) return second;
+  return first === 0x82 ? (second << 8) + third : Number.POSITIVE_INFINITY;
+}
+
+function refuse(reason: string): never {
+  throw new EgressError('tls_error', { reason });
+}

@@ -1,0 +1,27 @@
+import type { Socket } from 'node:net';
+
+/** Waits for an event of a socket. Destroys the socket on error or timeout. */
+export function waitForEvent<S extends Socket>(
+  socket: S,
+  event: 'connect' | 'secureConnect',
+  timeoutMs: number,
+  toError: (error?: Error) => Error,
+): Promise<S> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => fail(), timeoutMs);
+    const fail = (error?: Error) => {
+      clearTimeout(timer);
+      socket.destroy();
+      reject(toError(error));
+    };
+    const onClose = () => fail(new Error('the connection was closed'));
+    // A second error, and one before the next owner adds its listener, must not be unhandled.
+    socket.on('error', () => {});
+    socket.once('error', fail).once('close', onClose);
+    socket.once(event, () => {
+      clearTimeout(timer);
+      socket.off('error', fail).off('close', onClose);
+      resolve(socket);
+    });
+  });
+}
