@@ -7,6 +7,7 @@ import { LRUCache } from 'lru-cache';
 import { asServer } from '../database/connection_user.ts';
 import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
+import { upTo } from '../shared/entries.ts';
 import { type Client, findClient } from './client.ts';
 import { type ClientSecret, findClientSecrets } from './client_secret.ts';
 
@@ -27,7 +28,7 @@ const cacheMsWithoutNotifications = 500;
 export class ClientCache {
   readonly #db: Database;
   readonly #notifications: Notifications;
-  readonly #clients = new LRUCache<string, { found: CachedClient; at: number }>({ max: clientsMax });
+  readonly #clients = new LRUCache<string, { found: CachedClient; at: number }>(upTo(clientsMax));
   /** Lookups in flight, shared by concurrent requests for the same client. */
   readonly #loading = new Map<string, Promise<CachedClient | undefined>>();
 

@@ -5,6 +5,7 @@
  */
 
 import { LRUCache } from 'lru-cache';
+import { upTo } from '../shared/entries.ts';
 import { isFree } from '../shared/share.ts';
 import { TokenBucket } from '../shared/token_bucket.ts';
 import type { Observation } from './step.ts';
@@ -52,7 +53,7 @@ class NextWrite {
 }
 
 export class StepLimits {
-  readonly #refusals = new LRUCache<string, TokenBucket>({ max: addressesMax });
+  readonly #refusals = new LRUCache<string, TokenBucket>(upTo(addressesMax));
   #next = new NextWrite();
   /** Places of apps in this minute. */
   #apps = new Map<string, Places>();

@@ -10,6 +10,7 @@ import { LRUCache } from 'lru-cache';
 import { asServer } from '../database/connection_user.ts';
 import type { Database } from '../database/database.ts';
 import { networksOf } from '../http/network.ts';
+import { upTo } from '../shared/entries.ts';
 import { pruneConnections, writeSteps } from './connection_store.ts';
 import { type Observation, type PendingStep, stepKey } from './step.ts';
 import { StepLimits } from './step_limits.ts';
@@ -46,11 +47,11 @@ export class ConnectionTraces {
   readonly #options: TracesOptions;
   readonly #limits = new StepLimits();
   readonly #discoveries = new LRUCache<string, { paths: Set<string>; at: number; requestId: string }>({
-    max: discoveriesMax,
+    ...upTo(discoveriesMax),
     ttl: discoveryMs,
   });
-  readonly #reported = new LRUCache<string, true>({ max: reportedMax });
-  readonly #limited = new LRUCache<string, true>({ max: limitedMax, ttl: limitedMs });
+  readonly #reported = new LRUCache<string, true>(upTo(reportedMax));
+  readonly #limited = new LRUCache<string, true>({ ...upTo(limitedMax), ttl: limitedMs });
   readonly #pruning: NodeJS.Timeout;
   #pending: PendingStep[] = [];
   #timer: NodeJS.Timeout | undefined;

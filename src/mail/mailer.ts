@@ -14,6 +14,7 @@ import type { Registry } from 'prom-client';
 import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { Lease } from '../database/lease.ts';
+import { upTo } from '../shared/entries.ts';
 import { type MailContent, oneLine, type Unsubscribing } from './content.ts';
 import { createMailMetrics, type MailMetrics } from './metrics.ts';
 import {
@@ -85,7 +86,7 @@ export class Mailer {
   readonly #count: MailMetrics;
   readonly #places = new Places();
   readonly #inFlight = new Set<Promise<void>>();
-  readonly #interrupted = new LRUCache<string, true>({ max: interruptedMax, ttl: interruptedMs });
+  readonly #interrupted = new LRUCache<string, true>({ ...upTo(interruptedMax), ttl: interruptedMs });
   #isReachable = true;
   /** When the SMTP server last accepted a mail, on the monotonic clock. */
   #acceptedAt = Number.NEGATIVE_INFINITY;

@@ -7,6 +7,7 @@ import { hash } from 'node:crypto';
 import { createLocalJWKSet, errors, type JWK, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
 import { accessTokenAlgorithms, accessTokenLengthMax } from '../shared/access_token.ts';
+import { upTo } from '../shared/entries.ts';
 import { isOpaqueToken } from './opaque_token.ts';
 
 /** Maximum number of cached tokens, about 500 bytes each. */
@@ -38,7 +39,7 @@ export interface AccessTokenClaims {
 export class AccessTokenVerifier {
   readonly #issuer: string;
   #keys: JWTVerifyGetKey = toKeySet([]);
-  readonly #cache = new LRUCache<string, AccessTokenClaims>({ max: cachedMax });
+  readonly #cache = new LRUCache<string, AccessTokenClaims>(upTo(cachedMax));
 
   readonly #lookUp: (token: string) => Promise<AccessTokenClaims | undefined>;
   readonly #refreshKeys: () => Promise<void>;

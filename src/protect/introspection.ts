@@ -4,6 +4,7 @@
  */
 
 import { LRUCache } from 'lru-cache';
+import { upTo } from '../shared/entries.ts';
 import { isOpaqueToken } from '../shared/opaque_token.ts';
 import { TokenBucket } from '../shared/token_bucket.ts';
 import { type FetchObject, IssuerUnavailable } from './bounded_fetch.ts';
@@ -57,8 +58,8 @@ interface CachedResponse {
 export function createIntrospection(options: IntrospectionOptions): Introspect {
   const cacheMs = options.cacheSeconds * 1_000;
   /** The last response for each token that was active. An old one still says that the issuer knows the token. */
-  const active = new LRUCache<string, CachedResponse>({ max: rememberedMax });
-  const inactive = new LRUCache<string, true>({ max: rememberedMax, ttl: inactiveMs });
+  const active = new LRUCache<string, CachedResponse>(upTo(rememberedMax));
+  const inactive = new LRUCache<string, true>({ ...upTo(rememberedMax), ttl: inactiveMs });
   const pending = new Map<string, CachedResponse>();
   const allowance = new TokenBucket(allowancePerSecond, allowanceBurst, performance.now());
   let inFlight = 0;

@@ -6,6 +6,7 @@
 import { createRemoteJWKSet, customFetch, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
 import { accessTokenAlgorithms } from '../shared/access_token.ts';
+import { upTo } from '../shared/entries.ts';
 import { type FetchObject, IssuerUnavailable } from './bounded_fetch.ts';
 import { clockToleranceSeconds, isUnexpired, readClaims, type TokenClaims } from './claims.ts';
 import type { IssuerMetadata } from './discovery.ts';
@@ -35,7 +36,7 @@ export interface JwtOptions {
 export function createJwtVerifier(
   options: JwtOptions,
 ): (token: string, digest: string) => Promise<TokenClaims | undefined> {
-  const cache = new LRUCache<string, TokenClaims>({ max: cachedMax, ttl: cachedMs });
+  const cache = new LRUCache<string, TokenClaims>({ ...upTo(cachedMax), ttl: cachedMs });
   const keysOf = createKeys(options);
 
   return async function verify(token, digest) {

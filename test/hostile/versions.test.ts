@@ -26,7 +26,16 @@ async function publish(app: App, ...modes: string[]): Promise<void> {
 }
 
 const failing = [
-  ...['throws', 'throwsOdd', 'loops', 'returnsNothing', 'returnsFunction', 'returnsPromise', 'returnsHuge'],
+  ...[
+    'throws',
+    'throwsOdd',
+    'loops',
+    'hangs',
+    'returnsNothing',
+    'returnsFunction',
+    'returnsPromise',
+    'returnsHuge',
+  ],
   ...['returnsWrong', 'returnsCircle', 'takesMemory', 'exits'],
 ];
 
@@ -134,14 +143,14 @@ test('a withdrawal during a conversion wins: nothing is sent', async (t) => {
   assert.equal(subscriber.received.length, sent);
 });
 
-test('content that makes a conversion loop costs another account’s conversions little time', async (t) => {
+test('content that makes a conversion hang costs another account’s conversions little time', async (t) => {
   const subscriber = await startSubscriber(t);
   const [attacker, victim] = [await createApp(server), await createApp(server)];
   const made = { version: '2026-03-01', kinds: ['trial'] };
   await subscribe(attacker, { ...made, url: `${subscriber.url}/attacker` });
   await subscribe(victim, { ...made, url: `${subscriber.url}/victim` });
   for (let count = 0; count < 10; count += 1) {
-    await publish(attacker, 'loops', 'loops', 'loops');
+    await publish(attacker, 'hangs', 'hangs', 'hangs');
     await publish(victim, 'fine');
   }
   // Each arrives at its first attempt: the next would come after an hour.
@@ -149,7 +158,7 @@ test('content that makes a conversion loop costs another account’s conversions
   assert.deepEqual(new Set(received.map(({ path }) => path)), new Set(['/victim']));
 });
 
-test('loops do not delay deliveries that need no conversion, and stop being tried', async (t) => {
+test('conversions that hang do not delay deliveries that need none, and stop being tried', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, {
@@ -158,7 +167,7 @@ test('loops do not delay deliveries that need no conversion, and stop being trie
     kinds: ['trial'],
   });
   await subscribe(app, { url: `${subscriber.url}/new`, kinds: ['trial'] });
-  await publish(app, ...Array(40).fill('loops'));
+  await publish(app, ...Array(40).fill('hangs'));
   const received = await subscriber.waitFor(40);
   assert.deepEqual(new Set(received.map(({ path }) => path)), new Set(['/new']));
   const failed = () =>
@@ -166,8 +175,8 @@ test('loops do not delay deliveries that need no conversion, and stop being trie
     select a.started_at, a.duration_ms::float8 as ms from attempts a join subscriptions s on s.lane = a.lane
     where s.id = ${id} and a.error = 'conversion_error'`.execute(db);
   await until(failed, ({ rows }) => rows.length === 40);
-  // Not even a new event is tried: its attempt ends before the time that a loop may take.
-  await publish(app, 'loops');
+  // Not even a new event is tried: its attempt ends before the time that a conversion may take.
+  await publish(app, 'hangs');
   const { rows } = await until(failed, ({ rows }) => rows.length === 41);
   const last = rows.toSorted((a, b) => a.started_at.getTime() - b.started_at.getTime()).at(-1);
   assert.ok((last?.ms ?? 1_000) < 1_000);
@@ -178,7 +187,7 @@ test('what waits for a conversion takes no place of an attempt', async (t) => {
   const subscriber = await startSubscriber(t);
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, version: '2026-03-01', kinds: ['trial'] });
-  await publish(app, ...Array(8).fill('loops'));
+  await publish(app, ...Array(8).fill('hangs'));
   const failed = () =>
     sql`select from attempts a join subscriptions s on s.lane = a.lane
       where s.id = ${id} and a.error = 'conversion_error'`.execute(db);
@@ -193,7 +202,7 @@ test('a resend waits for no conversion, because it holds a transaction', async (
   const app = await createApp(server);
   const made = { url: 'https://app.example/hooks', version: '2026-03-01', kinds: ['trial'] };
   const { id } = await subscribe(app, made);
-  const failed = await attemptOf(app, id, 'loops');
+  const failed = await attemptOf(app, id, 'hangs');
   const ended: string[] = [];
   const request = async (method: 'GET' | 'POST', path: string, status: number) => {
     const response = await app.request(method, path);

@@ -1,7 +1,7 @@
 /** The page at the base URL: a tour in development, the operator's own page in production. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import { createPlatform, PlatformError } from '../../src/platform.ts';
 import { startProcess, temporaryFolder } from '../support/servers/process.ts';
 import { freePort, startTestServer } from '../support/servers/server.ts';
@@ -46,9 +46,11 @@ test('startUrl must be https, or http on loopback, without credentials', () => {
   }
 });
 
+// Of the file, so that it is removed after the server has ended.
+const folder = await temporaryFolder({ after });
 test('the base URL shows a tour with the demo login in development', async (t) => {
   const port = String(await freePort());
-  const server = startProcess(t, ['dev'], { PORT: port, NUNCIO_DATA_DIR: await temporaryFolder(t) });
+  const server = startProcess(t, ['dev'], { PORT: port, NUNCIO_DATA_DIR: folder });
   await server.ready();
   const baseUrl = `http://localhost:${port}`;
   const page = await (await fetch(baseUrl)).text();

@@ -9,6 +9,7 @@ import { LRUCache } from 'lru-cache';
 import { bigintArray, textArray } from '../../database/arrays.ts';
 import { deleteBatches } from '../../database/batches.ts';
 import type { Database } from '../../database/database.ts';
+import { upTo } from '../../shared/entries.ts';
 import type { AttemptRecord } from './outcome_policy.ts';
 
 /** Days that counts are kept. */
@@ -26,7 +27,7 @@ export class AttemptBudget {
   /** When counts of earlier days were last deleted. */
   #deletedOn = '';
   /** Bytes by tenant, as the database had them at the tenant's last flush. */
-  readonly #stored = new LRUCache<string, number>({ max: storedMax });
+  readonly #stored = new LRUCache<string, number>(upTo(storedMax));
   /** Bytes counted since then. They are not in the database yet. */
   readonly #counted = new Map<string, number>();
 

@@ -6,6 +6,7 @@
 
 import { LRUCache } from 'lru-cache';
 import type { GuardedFetch } from '../../egress/fetch.ts';
+import { upTo } from '../../shared/entries.ts';
 import type { ClientCredentials, SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
 import { TokenTurns } from './token_turns.ts';
 
@@ -57,7 +58,7 @@ export class Authorizer {
   readonly #fetch: GuardedFetch;
   readonly #hasCertificate: boolean;
   readonly #turns: TokenTurns;
-  readonly #held = new LRUCache<string, Held>({ max: heldMax });
+  readonly #held = new LRUCache<string, Held>(upTo(heldMax));
 
   /** @param hasCertificate whether connections can present a client certificate */
   constructor(fetch: GuardedFetch, hasCertificate: boolean, turns: TokenTurns = new TokenTurns()) {

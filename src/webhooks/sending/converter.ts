@@ -13,6 +13,7 @@
 
 import { LRUCache } from 'lru-cache';
 import type { ConversionSource } from '../../events/conversion_source.ts';
+import { upTo } from '../../shared/entries.ts';
 import { accountOf, type Conversion, ConversionLine } from './conversion_line.ts';
 import type { ConversionResult } from './conversion_thread.ts';
 
@@ -43,10 +44,10 @@ interface Stops {
 export class Converter {
   /** Null if no file declares the platform; then every conversion fails. */
   readonly #lines: { quick: ConversionLine; careful: ConversionLine } | null;
-  readonly #proven = new LRUCache<string, true>({ max: provenMax });
+  readonly #proven = new LRUCache<string, true>(upTo(provenMax));
   /** By account. */
-  readonly #suspects = new LRUCache<string, true>({ max: suspectsMax, ttl: suspectMs });
-  readonly #stops = new LRUCache<string, Stops>({ max: suspectsMax, ttl: 2 * brokenMs.max });
+  readonly #suspects = new LRUCache<string, true>({ ...upTo(suspectsMax), ttl: suspectMs });
+  readonly #stops = new LRUCache<string, Stops>({ ...upTo(suspectsMax), ttl: 2 * brokenMs.max });
   #isStopped = false;
 
   /** @param source null if no file declares the platform */

@@ -10,6 +10,7 @@ import { LRUCache } from 'lru-cache';
 import { newId } from '../../crypto/ids.ts';
 import type { ConnectorOptions } from '../../egress/connector.ts';
 import { createGuardedFetch } from '../../egress/fetch.ts';
+import { upTo } from '../../shared/entries.ts';
 import { TokenBucket } from '../../shared/token_bucket.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
@@ -85,9 +86,9 @@ export class Handshakes {
   /** Made for the first handshake. */
   #sender: Sender | undefined;
   readonly #turns = new TokenTurns();
-  readonly #rates = new LRUCache<string, TokenBucket>({ max: ownersMax });
-  readonly #failures = new LRUCache<string, TokenBucket>({ max: ownersMax });
-  readonly #done = new LRUCache<string, true>({ max: rememberedMax, ttl: rememberedMs.usual });
+  readonly #rates = new LRUCache<string, TokenBucket>(upTo(ownersMax));
+  readonly #failures = new LRUCache<string, TokenBucket>(upTo(ownersMax));
+  readonly #done = new LRUCache<string, true>({ ...upTo(rememberedMax), ttl: rememberedMs.usual });
   readonly #running = new Map<string, Promise<HandshakeOutcome>>();
   readonly #inProgress: HandshakeOwner[] = [];
 

@@ -7,6 +7,7 @@
  */
 
 import { LRUCache } from 'lru-cache';
+import { upTo } from '../../shared/entries.ts';
 import { TokenBucket } from '../../shared/token_bucket.ts';
 
 /** Requests to one origin at once: while it is unknown, after it has issued a token, and those of one account. */
@@ -31,7 +32,7 @@ interface Origin {
 }
 
 export class TokenTurns {
-  readonly #origins = new LRUCache<string, Origin>({ max: originsMax });
+  readonly #origins = new LRUCache<string, Origin>(upTo(originsMax));
 
   /**
    * Runs a request in its turn.

@@ -36,11 +36,26 @@ async function createFrom(template: string): Promise<TestDatabase> {
   if (adminUrl === undefined) throw new Error('tests are run by `npm test` (with a file to run one of them)');
   const name = `test_${newId().replaceAll('-', '')}`;
   // By default PostgreSQL also writes a copy to the log, which takes twice the processor time.
-  await execute(adminUrl, `create database ${name} template ${template} strategy file_copy`);
+  const admin = openAdmin(adminUrl);
+  await admin.query(`create database ${name} template ${template} strategy file_copy`);
   return {
     url: databaseUrl(adminUrl, name),
-    drop: () => execute(adminUrl, `drop database if exists ${name} with (force)`),
+    drop: async () => {
+      await admin.query(`drop database if exists ${name} with (force)`);
+    },
   };
+}
+
+let opened: pg.Pool | undefined;
+
+/** Connections that all files of this process create and drop databases on. A connection for each statement costs as much as a drop. */
+function openAdmin(connectionString: string): pg.Pool {
+  if (opened === undefined) {
+    opened = new pg.Pool({ connectionString, max: 2, allowExitOnIdle: true });
+    // PostgreSQL stops before the last processes of a run do.
+    opened.on('error', () => {});
+  }
+  return opened;
 }
 
 function databaseUrl(adminUrl: string, name: string): string {

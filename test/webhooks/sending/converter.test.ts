@@ -37,10 +37,10 @@ test('conversions of a proven account wait for none of accounts that stop the th
   for (const account of ['victim', 'attacker']) assert.equal(await convert(account, 'fine'), fine);
   const stopped: string[] = [];
   const attacks = Array.from({ length: 6 }, (_, index) =>
-    convert(index < 3 ? 'attacker' : `attacker ${index}`, 'loops').catch(() => stopped.push('stopped')),
+    convert(index < 3 ? 'attacker' : `attacker ${index}`, 'hangs').catch(() => stopped.push('stopped')),
   );
   for (let count = 0; count < 50; count += 1) assert.equal(await convert('victim', 'fine'), fine);
-  // Each of the six loops takes a second of its line.
+  // Each of the six takes a second of its line.
   assert.ok(stopped.length < 6, `${stopped.length} of 6 attacks ended first`);
   await Promise.all(attacks);
 });
@@ -50,7 +50,7 @@ test('a new account waits for one conversion of all suspects together', async (t
   const ended: string[] = [];
   // All of them wait when the first one of each stops the thread.
   const attacks = ['a', 'b', 'a', 'b', 'a', 'b'].map((account) =>
-    convert(account, 'loops').catch(() => ended.push(account)),
+    convert(account, 'hangs').catch(() => ended.push(account)),
   );
   while (ended.length < 2) await sleep(25);
   assert.equal(await convert('new', 'fine'), fine);
@@ -64,7 +64,7 @@ test('what stops the quick line is tried again, and fails at once after three st
   // Takes 400 ms: too long for the quick line, and not for the other one.
   assert.equal(await convert('account', 'slow'), '{"mode":"slow"}');
   for (let count = 0; count < 3; count += 1)
-    await assert.rejects(convert('account', 'loops'), /^ConversionError: it took longer than 1000 ms$/);
+    await assert.rejects(convert('account', 'hangs'), /^ConversionError: it took longer than 1000 ms$/);
   await assert.rejects(
     convert('account', 'fine'),
     /^ConversionError: it was too slow or used too much memory 3 times$/,
@@ -76,7 +76,7 @@ test('conversions that wait when the converter stops fail', async (t) => {
   const { converter, convert } = start(t);
   assert.equal(await convert('account', 'fine'), fine);
   const waiting = ['account', 'account', 'other', null].map((account) =>
-    assert.rejects(convert(account, 'loops'), isConversionError),
+    assert.rejects(convert(account, 'hangs'), isConversionError),
   );
   await converter.stop();
   await Promise.all(waiting);
@@ -96,7 +96,7 @@ test('a thread that cannot start is charged to nobody, and not started again for
 
 test('suspects take no more of the time than new accounts do together', async (t) => {
   const { convert } = start(t);
-  await assert.rejects(convert('suspect', 'loops'), isConversionError);
+  await assert.rejects(convert('suspect', 'hangs'), isConversionError);
   const ended: string[] = [];
   // Each takes 400 ms.
   const slow = Array.from({ length: 5 }, () => convert('suspect', 'slow').then(() => ended.push('slow')));

@@ -43,6 +43,8 @@ const failures: Readonly<Record<string, () => unknown>> = {
   loops: () => {
     for (;;);
   },
+  // Like a loop, without taking the processor from other tests.
+  hangs: () => pause(Number.POSITIVE_INFINITY),
   returnsNothing: () => undefined,
   returnsFunction: () => () => {},
   returnsPromise: () => Promise.resolve({ mode: 'fine' }),
@@ -59,11 +61,15 @@ const failures: Readonly<Record<string, () => unknown>> = {
   },
   exits: () => process.exit(1),
   slow: () => {
-    const end = performance.now() + 400;
-    while (performance.now() < end);
+    pause(400);
     return { mode: 'slow' };
   },
 };
+
+/** Blocks the thread. */
+function pause(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}
 
 const trial = defineEventKind({
   name: 'trial',
