@@ -15,6 +15,8 @@ import { ResponseReader } from './response_reader.ts';
 
 /** Requests up to this size are assembled in one buffer. */
 const bufferBytesMax = 65_536;
+/** A request up to this size is one TLS record. */
+const recordBytesMax = 16_384;
 
 /**
  * Shared buffer in which requests are assembled. Usually the kernel takes a request as soon as it is written, and the
@@ -31,8 +33,11 @@ export class Http1Connection implements Connection {
   readonly #idleMsMax: number;
   #exchange: Exchange | null = null;
   #isUsable = true;
-  /** Whether the system has taken the whole request. */
-  #isWritten = false;
+  /** Requests so far, and those that the system has taken. */
+  #started = 0;
+  #written = 0;
+  /** Whether a response means that the system has taken the request: TLS reports a write a turn of the event loop later, when the response may have arrived. */
+  #isOneRecord = false;
   idleSince = 0;
   idleMs: number;
 
@@ -69,12 +74,14 @@ export class Http1Connection implements Connection {
 
   start(exchange: Exchange): void {
     this.#exchange = exchange;
-    this.#isWritten = false;
+    this.#started += 1;
     const { path, headers, body, responseBytesMax } = exchange.request;
     this.#reader.reset(responseBytesMax);
     const head = `POST ${path} HTTP/1.1\r\n${this.#host}${headers}content-length: ${body.length}\r\n\r\n`;
     const socket = this.#socket;
     const bytes = head.length + body.length;
+    const isEncrypted = socket instanceof TLSSocket;
+    this.#isOneRecord = isEncrypted && bytes <= recordBytesMax;
     if (bytes > bufferBytesMax) {
       socket.cork();
       socket.write(head, 'latin1');
@@ -83,7 +90,6 @@ export class Http1Connection implements Connection {
       return;
     }
     // TLS encrypts and writes later, so the shared buffer cannot be reused.
-    const isEncrypted = socket instanceof TLSSocket;
     const target = isEncrypted ? Buffer.allocUnsafe(bytes) : requestBuffer;
     target.write(head, 0, head.length, 'latin1');
     body.copy(target, head.length);
@@ -98,7 +104,7 @@ export class Http1Connection implements Connection {
   }
 
   readonly #onWritten = (error?: Error | null): void => {
-    this.#isWritten = !error;
+    if (!error) this.#written += 1;
   };
 
   #take(chunk: Buffer): void {
@@ -118,7 +124,8 @@ export class Http1Connection implements Connection {
       return;
     }
     this.#exchange = null;
-    const isReusable = reading === 'done' && reader.isReusable && this.#socket.writableLength === 0;
+    const isTaken = this.#isOneRecord || this.#socket.writableLength === 0;
+    const isReusable = reading === 'done' && reader.isReusable && isTaken;
     if (isReusable) this.idleMs = Math.min(reader.head?.keepAliveMs ?? this.#idleMsMax, this.#idleMsMax);
     else this.#isUsable = false;
     exchange.onResponse(reading === 'full', isReusable);
@@ -143,6 +150,6 @@ export class Http1Connection implements Connection {
     this.#exchange = null;
     this.#socket.destroy();
     // A failed write closes the socket before it is read: an early response (RFC 9112 section 9.5) may be lost with it.
-    exchange?.onFailure(error, this.#reader.hasBegun || !this.#isWritten);
+    exchange?.onFailure(error, this.#reader.hasBegun || this.#written < this.#started);
   }
 }
