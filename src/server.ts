@@ -245,7 +245,12 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   }
   registerHealth(app, db, () => webhooks.workers());
   const apis = createGuardedFetch(
-    { ...egress, allowLoopback: config.insecureSubscribers, allow: platform.webhooks.allow },
+    {
+      ...egress,
+      allowLoopback: config.insecureSubscribers,
+      allow: platform.webhooks.allow,
+      isNamedByOperator: true,
+    },
     apiLimits,
   );
   opened.defer('calls of tools', () => apis.close());

@@ -1,6 +1,6 @@
 /**
  * TLS over a connection to a host that a third party chose. What the host sends goes through the check of certificates first
- * (certificate_check.ts).
+ * (certificate_check.ts), unless the operator named the host.
  */
 
 import { constants } from 'node:crypto';
@@ -31,6 +31,8 @@ export interface TlsOptions {
   extraCa?: string | string[];
   /** Presented to servers that ask for one. */
   clientCertificate?: ClientCertificate;
+  /** Whether the operator named the hosts: what they send is not limited. */
+  isNamedByOperator?: boolean;
 }
 
 /**
@@ -81,9 +83,9 @@ export async function startTls(
   servername: string,
   options: TlsOptions,
 ): Promise<TLSSocket> {
-  const stream = new CheckedStream(tcp, address);
+  const stream = options.isNamedByOperator ? null : new CheckedStream(tcp, address);
   const socket = connectTls({
-    socket: stream,
+    socket: stream ?? tcp,
     // RFC 6066 section 3: SNI must not contain an IP address. The certificate is verified against it nevertheless.
     ...(isIP(servername) > 0 ? {} : { servername }),
     host: servername,
@@ -92,7 +94,7 @@ export async function startTls(
     rejectUnauthorized: true,
     secureContext: contextOf(options),
   });
-  socket.on('keylog', (line) => stream.takeKeys(line));
+  if (stream !== null) socket.on('keylog', (line) => stream.takeKeys(line));
   return waitForEvent(socket, 'secureConnect', tlsTimeoutMs, (error) => {
     if (error instanceof EgressError) return error;
     return new EgressError('tls_error', {

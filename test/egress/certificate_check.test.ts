@@ -259,6 +259,20 @@ function certificateMessage(pem: string): Buffer {
   return Buffer.concat([Buffer.from([11]), sized(sized(sized(bytes)))]);
 }
 
+test('hosts that the operator named have no limits', async (t) => {
+  const port = await serve(t, makeChain({ authorities: 20 }));
+  const url = new URL(`https://one.apps.example:${port}`);
+  await assert.rejects(connectGuarded(url, { ...options, isNamedByOperator: true }), {
+    code: 'tls_error',
+    reason: 'self-signed certificate in certificate chain',
+  });
+  const { socket } = await connectGuarded(new URL(`https://one.apps.example:${await serve(t, trusted)}`), {
+    ...options,
+    isNamedByOperator: true,
+  });
+  await assertEchoes(socket as TLSSocket);
+});
+
 test('an encrypted record at the start is refused', async (t) => {
   const early = createTcp((socket) =>
     socket.write(Buffer.concat([Buffer.from([23, 3, 3, 0, 20]), Buffer.alloc(20)])),

@@ -79,7 +79,7 @@ export interface UpstreamClientOptions {
   provider: UpstreamProvider;
   clientSecret: string;
   redirectUri: string;
-  egress: Omit<ConnectorOptions, 'allowLoopback' | 'trustedHost'>;
+  egress: Omit<ConnectorOptions, 'allowLoopback' | 'trustedHost' | 'isNamedByOperator'>;
 }
 
 export function createUpstreamClient(options: UpstreamClientOptions): UpstreamClient {
@@ -89,6 +89,7 @@ export function createUpstreamClient(options: UpstreamClientOptions): UpstreamCl
     ...options.egress,
     allowLoopback: isLoopbackHost(issuer.hostname),
     trustedHost: issuer.hostname.replace(/^\[(.*)\]$/, '$1'),
+    isNamedByOperator: true,
   });
   const discover = cacheMetadata(() => readMetadata(options, issuer, fetch));
 
