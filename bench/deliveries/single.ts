@@ -22,8 +22,8 @@ import {
   type BenchSubscriber,
   createAudience,
   databaseWork,
-  eventBody,
   openBench,
+  publishRequest,
   startNuncio,
   startSubscriber,
   waitFor,
@@ -145,7 +145,7 @@ async function openNuncio(bench: Bench, subscriber: BenchSubscriber, name: strin
     request:
       name === 'livez'
         ? 'GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n'
-        : requestOf(
+        : publishRequest(
             audience.accounts[0] as string,
             audience.publisherToken,
             name === 'refused' ? 'none' : 'push',
@@ -176,7 +176,7 @@ async function openSender(bench: Bench, subscriber: BenchSubscriber, name: strin
   return {
     pid: child.pid as number,
     port,
-    request: requestOf('01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88', 'none'),
+    request: publishRequest('01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88', 'none'),
     status: 202,
     isDelivering: name !== 'bare',
     async stop() {
@@ -184,17 +184,4 @@ async function openSender(bench: Bench, subscriber: BenchSubscriber, name: strin
       await ended;
     },
   };
-}
-
-function requestOf(account: string, token: string, kind = 'push'): string {
-  const body = JSON.stringify({ kind, account, body: eventBody('main') });
-  return [
-    'POST /events HTTP/1.1',
-    'Host: 127.0.0.1',
-    `Authorization: Bearer ${token}`,
-    'Content-Type: application/json',
-    `Content-Length: ${Buffer.byteLength(body)}`,
-    '',
-    body,
-  ].join('\r\n');
 }

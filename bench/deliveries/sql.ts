@@ -24,6 +24,7 @@ import {
   eventBody,
   openBench,
   publishEvents,
+  publishRequest,
   startNuncio,
   startSubscriber,
   waitFor,
@@ -73,7 +74,7 @@ export async function measureSql([
           port: bench.config.port,
           connections,
           milliseconds,
-          request: requestOf(accounts[0] as string, publisherToken),
+          request: publishRequest(accounts[0] as string, publisherToken),
           status: 202,
         }),
       'SQL, one each': (milliseconds) => loadBySql(clients, accounts, milliseconds),
@@ -242,17 +243,4 @@ function batchOf(accounts: readonly string[]) {
     account: accounts[index % accounts.length],
     body: eventBody(index),
   }));
-}
-
-function requestOf(account: string, token: string): string {
-  const body = JSON.stringify({ kind: 'push', account, body: eventBody('main') });
-  return [
-    'POST /events HTTP/1.1',
-    'Host: 127.0.0.1',
-    `Authorization: Bearer ${token}`,
-    'Content-Type: application/json',
-    `Content-Length: ${Buffer.byteLength(body)}`,
-    '',
-    body,
-  ].join('\r\n');
 }

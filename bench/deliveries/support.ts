@@ -343,3 +343,21 @@ export function percentile(values: readonly number[], part: number): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? Number.NaN;
 }
+
+/** A whole request to publish one event, head and body. */
+export function publishRequest(account: string, token: string, kind = 'push'): string {
+  return postRequest('/events', token, { kind, account, body: eventBody('main') });
+}
+
+export function postRequest(path: string, token: string, value: unknown): string {
+  const body = JSON.stringify(value);
+  return [
+    `POST ${path} HTTP/1.1`,
+    'Host: 127.0.0.1',
+    `Authorization: Bearer ${token}`,
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    '',
+    body,
+  ].join('\r\n');
+}

@@ -6,7 +6,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { sql } from 'kysely';
-import { type Bench, eventBody } from './support.ts';
+import { type Bench, eventBody, postRequest } from './support.ts';
 
 const startMsMax = 60_000;
 
@@ -30,7 +30,7 @@ export async function openSvix(bench: Bench, hook: string) {
   const child = spawn(program, [], { env, stdio: ['ignore', 'ignore', 'inherit'] });
   const token = /\S+\s*$/
     .exec(execFileSync(program, ['jwt', 'generate'], { env, encoding: 'utf8' }))?.[0]
-    .trim();
+    .trim() as string;
   const call = async (path: string, body: unknown): Promise<{ id: string }> => {
     const response = await fetch(`http://127.0.0.1:${port}/api/v1${path}`, {
       method: 'POST',
@@ -43,19 +43,13 @@ export async function openSvix(bench: Bench, hook: string) {
   const app = await within(startMsMax, () => call('/app/', { name: 'bench' }));
   await call('/event-type/', { name: 'push', description: 'push' });
   await call(`/app/${app.id}/endpoint/`, { url: hook, version: 1, filterTypes: ['push'] });
-  const body = JSON.stringify({ eventType: 'push', payload: eventBody('main') });
   return {
     pid: child.pid as number,
     port,
-    request: [
-      `POST /api/v1/app/${app.id}/msg/ HTTP/1.1`,
-      'Host: 127.0.0.1',
-      `Authorization: Bearer ${token}`,
-      'Content-Type: application/json',
-      `Content-Length: ${Buffer.byteLength(body)}`,
-      '',
-      body,
-    ].join('\r\n'),
+    request: postRequest(`/api/v1/app/${app.id}/msg/`, token, {
+      eventType: 'push',
+      payload: eventBody('main'),
+    }),
     status: 202,
     isDelivering: true,
     async stop() {

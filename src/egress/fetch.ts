@@ -47,11 +47,9 @@ export type GuardedFetch = (url: string | URL, init?: FetchRequest) => Promise<R
 /** The response exceeds the limit. */
 export class TooLargeError extends Error {
   override readonly name = 'TooLargeError';
-  readonly bytesMax: number;
 
   constructor(bytesMax: number) {
     super(`The response is larger than ${bytesMax} bytes.`);
-    this.bytesMax = bytesMax;
   }
 }
 

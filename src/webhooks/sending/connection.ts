@@ -33,17 +33,11 @@ export interface ResponseParts {
 }
 
 /**
- * Receives the result of a request. The connection calls exactly one of `cancel`, `onResponse` and `onFailure`, once,
+ * Receives the result of a request. The connection calls exactly one of `onResponse` and `onFailure`, once,
  * and never before `start` returns.
  */
 export interface Exchange {
   readonly request: OutgoingRequest;
-  /**
-   * Whether the request may still be sent. The connection asks again if it had to wait before the first byte.
-   */
-  readonly mayBegin: boolean;
-  /** The request may not be sent any more, and no byte of it was sent. */
-  cancel(connection: Connection): void;
   /** The final response's head has arrived. */
   onHead(): void;
   /**

@@ -51,9 +51,8 @@ class NoRoom extends Error {}
 
 export class Sender {
   readonly #options: SenderOptions;
-  /** Connections without and with the client certificate. */
+  /** The options without the client certificate. */
   readonly #plain: ConnectorOptions;
-  readonly #mutual: ConnectorOptions;
   readonly #pools = new Map<string, OriginPool>();
   #idleCount = 0;
   /** In start order. */
@@ -65,9 +64,8 @@ export class Sender {
 
   constructor(options: SenderOptions) {
     this.#options = options;
-    const { clientCertificate, ...plain } = options;
+    const { clientCertificate: _certificate, ...plain } = options;
     this.#plain = plain;
-    this.#mutual = options;
     this.#timer = setInterval(() => this.#tick(), timerGrainMs);
     this.#timer.unref();
   }
@@ -143,7 +141,7 @@ export class Sender {
     const admit = async ([address = '']: readonly string[]) => {
       if (exchange.isOver || !gate.admit(addressKey(address, port))) throw new NoRoom();
     };
-    connectGuarded(pool.origin, pool.isMutual ? this.#mutual : this.#plain, admit)
+    connectGuarded(pool.origin, pool.isMutual ? this.#options : this.#plain, admit)
       .then((opened) => {
         if (exchange.isOver || gate.admit(addressKey(opened.address, port)))
           return this.#use(opened, exchange);

@@ -262,7 +262,7 @@ test('a request still in the send buffer is not overwritten by the next', async 
   const bodies = Array.from({ length: 20 }, (_, index) => `body ${index} `.repeat(100));
   for (const body of bodies) {
     const request = { origin: '', path: '/', headers: '', body: Buffer.from(body), traced: null };
-    open().start({ request, mayBegin: true, cancel() {}, onHead() {}, onResponse() {}, onFailure() {} });
+    open().start({ request, onHead() {}, onResponse() {}, onFailure() {} });
   }
   await done;
   assert.deepEqual(taken, bodies);

@@ -119,15 +119,13 @@ test('a subscriber that also offers HTTP/2 gets HTTP/1.1, and one that offers no
   };
   const both = createHttp2({ ...certificate('good'), allowHTTP1: true }, respond as never);
   // Servers of HTTP/2 are servers of `net`, which their types do not say.
-  const port = await listen(t, both as unknown as Server);
+  const listenHttp2 = (server: unknown) => listen(t, server as Server);
+  const port = await listenHttp2(both);
   assert.equal((await post(createSender(t), `https://hooks.example:${port}`)).status, 200);
   assert.deepEqual(versions, ['1.1']);
 
   const only = createHttp2({ ...certificate('good'), allowHTTP1: false }, respond as never);
-  const answer = await post(
-    createSender(t),
-    `https://hooks.example:${await listen(t, only as unknown as Server)}`,
-  );
+  const answer = await post(createSender(t), `https://hooks.example:${await listenHttp2(only)}`);
   assert.equal(answer.error, 'tls_error');
   assert.match(answer.reason ?? '', /no application protocol/);
   assert.deepEqual(versions, ['1.1']);
