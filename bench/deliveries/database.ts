@@ -36,7 +36,7 @@ export async function measureDatabase([eventsText = '20000', ...sizeTexts]: stri
   const publisher = openDatabase({ connectionString: bench.databaseUrl, connectionsMax: 1 });
   const engine = openDatabase({ connectionString: url.href, connectionsMax: 1 });
   try {
-    await sql`insert into nodes (id, host, process, alive_until) values (${node}::bigint, 'bench', 'bench', now() + interval '1 day')`.execute(
+    await sql`insert into nodes (id, host, process, alive_until, generation) values (${node}::bigint, 'bench', 'bench', now() + interval '1 day', 2)`.execute(
       engine,
     );
     for (const size of sizes) {

@@ -26,7 +26,7 @@ export async function holdUnsent(tx: Transaction, reason: string): Promise<HeldC
   await sql`delete from nodes`.execute(tx);
   const { rows: ranges } = await sql<{ first: string; last: string }>`
     with waiting as (
-      select p.lane, p.cursor, l.next_sequence - 1 as last
+      select p.lane, p.cursor, newest_sequence(l) as last
       from lane_progress p join lanes l on l.id = p.lane join subscriptions s on s.lane = p.lane
       -- What a subscriber pulls is not sent.
       where s.state <> 'ended' and not p.is_pulled

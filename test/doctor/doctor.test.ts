@@ -211,8 +211,8 @@ test('stopped and silent nodes are found, with the age of what waits for them', 
     'nodes',
     'warning',
     [/^1 node has no heartbeat \(elsewhere\)$/, /restart it/],
-    sql`insert into nodes (id, host, process, alive_until, silent_heartbeats, silent_epoch)
-      values (1, 'elsewhere 1 2', '1 2', now() + interval '1 minute', 0, current_epoch())`,
+    sql`insert into nodes (id, host, process, alive_until, silent_heartbeats, silent_epoch, generation)
+      values (1, 'elsewhere 1 2', '1 2', now() + interval '1 minute', 0, current_epoch(), 2)`,
     sql`delete from nodes where id = 1`,
   );
   const quiet = await startTestServer({ after: (hook) => after(hook) });
@@ -221,7 +221,7 @@ test('stopped and silent nodes are found, with the age of what waits for them', 
   after(() => db.destroy());
   const stopped = await examine(workProbes(db));
   assert.match(find(stopped, 'nodes').summary, /no server runs on this database/);
-  await sql`insert into nodes (id, host, process, alive_until) values (1, 'a', 'b', now() + interval '1 minute')`.execute(
+  await sql`insert into nodes (id, host, process, alive_until, generation) values (1, 'a', 'b', now() + interval '1 minute', 2)`.execute(
     db,
   );
   await sql`update leases set expires_at = now() - interval '3 minutes' where name = 'fan-out'`.execute(db);

@@ -360,7 +360,7 @@ test(`webhooks 62: faults of servers and standby lose nothing on the surviving t
     const ids = lasting().flatMap(({ path, subscriptionId }) => (paths.has(path) ? [subscriptionId] : []));
     const { rows } = await sql`
       select s.url, s.id, s.lane, s.state, s.disabled_reason, s.created_at, s.created_position, now(),
-        g.withdrawn_at, g.scopes, a.disabled_at, l.next_sequence, to_jsonb(p) as progress, n.alive_until,
+        g.withdrawn_at, g.scopes, a.disabled_at, to_jsonb(l) as tail, newest_sequence(l) as newest, to_jsonb(p) as progress, n.alive_until,
         (select jsonb_agg(to_jsonb(r)) from retries r where r.lane = s.lane) as retries,
         (select jsonb_agg(distinct d.day) from deliveries d where d.lane = s.lane) as days,
         (select jsonb_agg(jsonb_build_array(a.sequence, a.number, a.started_at, a.error)) from attempts a where a.lane = s.lane) as attempts,

@@ -55,7 +55,7 @@ interface Member {
 /** Describes the lanes in the database, for diagnosing missing deliveries. */
 async function describeLanes(db: Database, missing: number, members: readonly Member[]) {
   const { rows } = await sql`
-    select s.id, s.state, s.disabled_reason, s.ordered, p.*, l.next_sequence,
+    select s.id, s.state, s.disabled_reason, s.ordered, p.*, to_jsonb(l) as tail, newest_sequence(l) as newest,
       (select json_object_agg(state, count) from (
         select state, count(*) as count from retries r where r.lane = s.lane group by state) as r) as retries,
       (select json_agg(row_to_json(r)) from recoveries r where r.lane = s.lane and r.state = 'running') as recoveries,

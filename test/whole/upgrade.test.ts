@@ -33,6 +33,7 @@ const exclusivelyLocked = [
   'events',
   'intake',
   'lane_progress',
+  'lanes',
   'nodes',
   'subscription_revisions',
   'subscriptions',

@@ -1,9 +1,9 @@
 /**
  * Fan-out turns events into deliveries. One set-based statement takes events from the outbox account by account
  * (outbox_selection.ts), finds every subscription whose owner may read them now, numbers the deliveries in each lane without
- * gaps, and inserts them. A second statement makes the lanes due that no node leases (mark_due.ts). One node at a time fans
+ * gaps (log/numbering.ts), and inserts them. A second statement makes the lanes due that no node leases (mark_due.ts). One node at a time fans
  * out. A lane keeps each account's events in order; in a lane with events of many accounts, the accounts take turns.
- * Writes `deliveries`, `deferred_deliveries` and `lanes.next_sequence`, and deletes from `outbox`.
+ * Writes `deliveries` and `deferred_deliveries`, on a lane's first event of a day `lanes`, and deletes from `outbox`.
  *
  *   committed → outbox → (one statement) → deliveries → lanes due → handed to the worker, or read by it
  *
@@ -17,6 +17,7 @@ import { textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
 import { LeaseLostError } from '../../database/lease.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
+import { countDay, lockTail } from '../log/numbering.ts';
 import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import { type Found, type FoundRow, foundColumns, readFound } from './outbox_changes.ts';
 import {
@@ -212,17 +213,18 @@ export async function fanOut(
       where digest is null or (position, digest) in (select position, digest from passed)
       group by lane
     ),
-    ${skipsLocked ? setAsideLocked(day) : sql`unlocked as (select * from grouped)`},
-    head as (
-      update lanes set next_sequence = lanes.next_sequence + unlocked.count
-      from unlocked where lanes.id = unlocked.lane
-      returning lanes.id as lane, lanes.next_sequence - unlocked.count as first, unlocked.positions, unlocked.count
+    numbered as materialized (
+      select grouped.lane, grouped.count, grouped.positions, tail.first, tail.day from grouped
+      cross join lateral (${lockTail(sql`grouped.lane`, skipsLocked)}) as tail
+      ${skipsLocked ? sql`where not exists (select from deferred_deliveries d where d.lane = grouped.lane offset 0)` : sql``}
     ),
+    ${countDay(day)},
     added as (
       insert into deliveries (day, lane, sequence, event)
       select ${day}::date, lane, generate_series(first, first + count - 1), unnest(positions)
-      from head
+      from numbered
     ),
+    ${skipsLocked ? sql`${setAsideLocked(day)},` : sql``}
     ${isFinished ? takeEvents : advanceSlice(slice)}
     select exists (select from leadership) as is_leader,
       (select count(turn) from walk)::int as visited,
@@ -237,7 +239,7 @@ export async function fanOut(
       ${visits === null ? sql`${foundColumns},` : sql``}
       array_to_string(array_agg(lane), ',') as lanes, array_to_string(array_agg(first), ',') as firsts,
       string_agg(array_to_string(positions, ','), ';') as positions
-    from head`.execute(db);
+    from numbered`.execute(db);
   const row = rows[0] as PassRow;
   if (!row.is_leader) throw new LeaseLostError();
   return toPass(row, range);
@@ -292,19 +294,14 @@ function advanceSlice(slice: Slice) {
 }
 
 /**
- * Common table expressions: `unlocked` (what is added to lanes that no other session has locked), and `deferred`, which sets the
- * rest aside. A lane with deliveries that were set aside earlier gets the new ones after them.
+ * Common table expression `deferred`: sets deliveries aside that are not numbered, because another session has locked their lane or
+ * others of the lane were set aside earlier.
  */
 function setAsideLocked(day: string) {
   return sql`
-    unlocked as materialized (
-      select grouped.lane, grouped.count, grouped.positions from grouped
-      cross join lateral (select from lanes where id = grouped.lane for no key update skip locked) as free
-      where not exists (select from deferred_deliveries d where d.lane = grouped.lane offset 0)
-    ),
     deferred as (
       insert into deferred_deliveries (lane, position, day)
-      select lane, unnest(positions), ${day}::date from grouped where lane not in (select lane from unlocked)
+      select lane, unnest(positions), ${day}::date from grouped where lane not in (select lane from numbered)
       returning 1
     )`;
 }

@@ -110,12 +110,12 @@ export async function loadLanes(
   onError: (error: Error) => void,
 ): Promise<LaneState[]> {
   const { rows } = await sql<LaneRow>`
-    select s.*, l.next_sequence - 1 as head, least(p.cursor, l.next_sequence - 1) as cursor, p.failures,
+    select s.*, newest.sequence as head, least(p.cursor, newest.sequence) as cursor, p.failures,
       (select string_agg(e.first || ' ' || e.tag, ',') from lane_epochs e where e.lane = p.lane) as epochs,
       g.key as agent_key, g.name as agent_name, g.arguments as agent_arguments,
       (extract(epoch from g.expires_at - now()) * 1000)::float8 as closes_ms,
       ${isOpen(appSubscriptions)} as is_open,
-      case when l.next_sequence - 1 > p.cursor then array_to_string(array(
+      case when newest.sequence > p.cursor then array_to_string(array(
         select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
         union select r.sequence from retries r where r.lane = p.lane and r.sequence > p.cursor
       ), ',') else '' end as attempted,
@@ -127,7 +127,7 @@ export async function loadLanes(
       ) else 0 end as retries_pending
     from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
     join lane_progress p on p.lane = given.lane
-    join lanes l on l.id = p.lane
+    cross join lateral (select newest_sequence(lanes) as sequence from lanes where id = p.lane offset 0) as newest
     join subscriptions s on s.lane = p.lane
     left join agent_subscriptions g on s.format = 'agent' and g.id = s.id
     where p.owner = ${node}::bigint`.execute(db);
@@ -203,8 +203,8 @@ export interface Release {
 }
 
 /**
- * Releases lanes that have nothing to do. It misses no delivery that fan-out is adding. It locks the lane's row in `lanes`, and
- * fan-out looks for lanes without a lease after changing that row.
+ * Releases lanes that have nothing to do. It misses no delivery that fan-out is adding. It locks the lane's row in `lanes` before it
+ * looks for the newest delivery, and fan-out looks for lanes without a lease after unlocking that row.
  * @returns the released lanes
  */
 export async function releaseLanes(
@@ -213,8 +213,8 @@ export async function releaseLanes(
   releases: readonly Release[],
 ): Promise<number[]> {
   const { rows } = await sql<{ lane: string }>`
-    with head as materialized (
-      select lanes.id as lane, given.cursor, given.due_ms
+    with locked as materialized (
+      select lanes.id as lane, given.head, given.cursor, given.due_ms
       from unnest(
         ${bigintArray(releases.map(({ lane }) => lane))}::bigint[],
         ${bigintArray(releases.map(({ head }) => head))}::bigint[],
@@ -222,9 +222,11 @@ export async function releaseLanes(
         ${bigintArray(releases.map(({ dueMs }) => (dueMs === null ? null : Math.ceil(dueMs))))}::bigint[]
       ) as given (lane, head, cursor, due_ms)
       join lanes on lanes.id = given.lane
-      where lanes.next_sequence = given.head + 1
       -- A lane that fan-out is adding to is not released anyway. Skipping it prevents deadlocks.
       order by lanes.id for update of lanes skip locked
+    ),
+    head as materialized (
+      select lane, cursor, due_ms from locked where newest_sequence_now(lane) = head
     )
     update lane_progress set owner = null, cursor = greatest(lane_progress.cursor, head.cursor),
       -- A due time that is already set was requested while the lane was leased (see wakeLane).
@@ -313,9 +315,9 @@ export async function sweepLanes(db: Database, node: string, after: number, limi
     ),
     forgotten as materialized (
       select slice.lane from slice
-      cross join lateral (select next_sequence from lanes where id = slice.lane offset 0) as head
+      cross join lateral (select newest_sequence(lanes) as newest from lanes where id = slice.lane offset 0) as head
       where slice.owner is null and slice.due_at is null and slice.state = 'active' and not slice.is_pulled
-        and (head.next_sequence - 1 > slice.cursor
+        and (head.newest > slice.cursor
           or exists (select from retries r where r.lane = slice.lane and r.due_at is not null offset 0))
     ),
     woken as (
@@ -345,7 +347,7 @@ export async function findGrownLanes(
       ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ head }) => head))}::bigint[]
     ) as given (lane, head)
     cross join lateral (
-      select next_sequence - 1 as head from lanes where id = given.lane offset 0
+      select newest_sequence(lanes) as head from lanes where id = given.lane offset 0
     ) as l
     where l.head > given.head`.execute(db);
   return new Map(rows.map(({ lane, head }) => [Number(lane), Number(head)]));

@@ -18,8 +18,8 @@ import { releaseLeasesOf } from '../../database/lease.ts';
 import { abandonLanes } from './lane_store.ts';
 import { type Peer, Peers } from './peers.ts';
 
-/** Which subscriptions this version can serve (migration 0023). Earlier versions have 0. */
-const generation = 1;
+/** What this version can serve: subscriptions of migration 0023 (1), and the numbering of 0027 (2). Earlier versions have 0. */
+const generation = 2;
 /** Seconds after its last heartbeat for which a node counts as running, for operators (`/admin/nodes`, `nuncio epoch begin`). */
 const aliveSeconds = 45;
 

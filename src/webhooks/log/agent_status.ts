@@ -65,7 +65,7 @@ export async function readAckedPlace(
 ): Promise<{ sequence: number; at: Date }> {
   const { rows } = await sql<{ sequence: string; at: Date }>`
     with place as materialized (
-      select least(l.next_sequence - 1, p.cursor,
+      select least(newest_sequence(l), p.cursor,
         (select min(sequence) - 1 from retries where lane = l.id and state in ('pending', 'held'))) as sequence
       from lanes l join lane_progress p on p.lane = l.id where l.id = ${lane}
     )

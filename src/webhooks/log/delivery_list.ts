@@ -80,7 +80,7 @@ async function findRange(
   before: number | null,
 ): Promise<SequenceRange> {
   const { rows: ends } = await sql<{ head: string; oldest: string | null; newest: string | null }>`
-    select next_sequence as head,
+    select newest_sequence(l) + 1 as head,
       (select min(sequence) from deliveries d where d.lane = l.id and ${ofDays(filter)}) as oldest,
       (select max(sequence) from deliveries d where d.lane = l.id and ${ofDays(filter)}) as newest
     from lanes l where l.id = ${lane}`.execute(db);

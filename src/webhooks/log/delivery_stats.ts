@@ -310,7 +310,7 @@ export async function readBacklog(db: Database, lanes: readonly number[]): Promi
     select fresh.count + retried.count as pending, least(fresh.oldest, retried.oldest) as oldest
     from (
       -- Selects these lanes first, so that no other lane's ends are read.
-      select p.lane, p.cursor, l.next_sequence
+      select p.lane, p.cursor, newest_sequence(l) as newest
       from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
       join subscriptions s on s.lane = given.lane and s.state = 'active' and s.url is not null
       join lane_progress p on p.lane = s.lane
@@ -319,12 +319,12 @@ export async function readBacklog(db: Database, lanes: readonly number[]): Promi
     ) as p
     cross join lateral (
       -- The cursor lags: deliveries past it may have been attempted already.
-      select greatest(count(*), case when p.next_sequence - 1 - p.cursor > ${countedMax}
-          then least(p.next_sequence - 1 - p.cursor, ${backlogMax + 1}) else 0 end) as count,
+      select greatest(count(*), case when p.newest - p.cursor > ${countedMax}
+          then least(p.newest - p.cursor, ${backlogMax + 1}) else 0 end) as count,
         min(d.created_at) as oldest
       from (
         select d.lane, d.sequence, d.day, d.created_at from deliveries d
-        where p.next_sequence - 1 > p.cursor
+        where p.newest > p.cursor
           and d.lane = p.lane and d.sequence > p.cursor and d.sequence <= p.cursor + ${countedMax} offset 0
       ) as d
       -- Scalar subqueries: each looks up one delivery and is never turned into a join.

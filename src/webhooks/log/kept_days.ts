@@ -45,7 +45,7 @@ function pendingLanes(day: string): RawBuilder<unknown> {
   return sql`
     select p.lane
     from lane_progress p
-    join lanes l on l.id = p.lane and l.next_sequence - 1 > p.cursor
+    join lanes l on l.id = p.lane and newest_sequence(l) > p.cursor
     join subscriptions s on s.lane = p.lane and s.state = 'active' and s.url is not null
     cross join lateral (
       select from deliveries d

@@ -14,10 +14,12 @@ import { expireRejected } from '../../events/rejected_events.ts';
 import { deleteEnded } from '../subscriptions/ended.ts';
 import { dropOldStats } from './delivery_stats.ts';
 import { dayTables, type Expiry, isOver, isPending, waitingDays } from './kept_days.ts';
+import { isSettled, settleLanes } from './numbering.ts';
 import { deleteResponses } from './response_retention.ts';
 
 /**
- * Creates the partitions of the coming days and drops expired ones. A day that still has pending deliveries is kept. Then deletes
+ * Creates the partitions of the coming days and drops expired ones. A day that still has pending deliveries, or a lane that is locked, is
+ * kept. Then deletes
  * from the other tables, in batches. An error of one step does not stop the others, except where they need its result.
  * @param slow the connections for reading many rows and for deleting
  * @returns false if locks of others, such as a backup, were in the way: call again soon
@@ -29,6 +31,7 @@ export async function applyRetention(db: Database, slow = db): Promise<boolean> 
   const now = steadyNow();
   const today = await dayAt(slow, now);
   const areMade = await steps.run('new days', () => ensurePartitions(db));
+  await steps.run('numbers', () => settleLanes(slow, today));
   const areDropped = await steps.run('days', () => dropDays(db, slow, { today, days }, steps));
   const expired = (more = 0) => sql`${now} - make_interval(days => ${days + more}::int)`;
   await steps.delete(slow, 'event_ids', sql`created_at < ${expired()}`);
@@ -94,7 +97,11 @@ async function dropDays(db: Database, slow: Database, expiry: Expiry, steps: Ste
   const kept = [...waiting];
   for (const day of await listExpiredDays(slow, dayTables, { before, days, kept: waiting })) {
     // Also kept if that is not known.
-    if ((await steps.run(`deliveries of ${day}`, () => isPending(slow, day))) !== false) kept.push(day);
+    const isPast = await steps.run(
+      `deliveries of ${day}`,
+      async () => !(await isPending(slow, day)) && (await isSettled(slow, day)),
+    );
+    if (isPast !== true) kept.push(day);
   }
   const areDropped = await steps.run('partitions', () =>
     dropPartitions(db, dayTables, { before, days, kept }),

@@ -20,7 +20,7 @@ export type AcknowledgeResult =
 /** Records that everything up to `sequence` was read. An earlier sequence than before changes nothing. */
 export async function acknowledge(db: Database, lane: number, sequence: number): Promise<AcknowledgeResult> {
   const { rows } = await sql<{ head: string; sequence: string | null; at: Date | null }>`
-    with lane as (select id, next_sequence - 1 as head from lanes where id = ${lane}::bigint),
+    with lane as (select id, newest_sequence(lanes) as head from lanes where id = ${lane}::bigint),
     stored as (
       insert into acknowledgements (lane, sequence)
       select id, ${sequence}::bigint from lane where head >= ${sequence}::bigint
@@ -48,7 +48,7 @@ export function addAcknowledgementMetrics(registry: Registry, db: Database): voi
       const { rows } = await sql<{ all: number; most: number }>`
         select coalesce(sum(behind), 0)::float8 as all, coalesce(max(behind), 0)::float8 as most
         from (
-          select l.next_sequence - 1 - a.sequence as behind
+          select newest_sequence(l) - a.sequence as behind
           from acknowledgements a
           join subscriptions s on s.lane = a.lane and s.state = 'active'
           join lanes l on l.id = a.lane

@@ -91,7 +91,7 @@ async function findAgentLanes(
     expires_at: Date;
     now: Date;
   }>`
-    select a.key, a.id, a.lane, l.next_sequence - 1 as head, s.version, ${isOpen(appSubscriptions)} as is_open,
+    select a.key, a.id, a.lane, newest_sequence(l) as head, s.version, ${isOpen(appSubscriptions)} as is_open,
       exists (select from recoveries r where r.lane = a.lane and r.state = 'running') as is_replaying,
       a.expires_at, clock_timestamp() as now
     from agent_subscriptions a join subscriptions s on s.id = a.id join lanes l on l.id = a.lane
@@ -181,7 +181,7 @@ export async function resumeInLane(
         (select min(e.created_at) from unfinished join events e on e.day = unfinished.day and e.position = unfinished.event),
         (select min(r.since) from recoveries r where r.lane = s.lane and r.state <> 'done'),
         coalesce(s.ended_at, clock_timestamp())) as unread_since,
-        coalesce((select min(sequence) from unread), l.next_sequence) > ${place.sequence}::bigint + 1 as has_lost
+        coalesce((select min(sequence) from unread), newest_sequence(l) + 1) > ${place.sequence}::bigint + 1 as has_lost
       from subscriptions s join lanes l on l.id = s.lane where s.lane = ${place.lane}
     ),
     asked as materialized (
@@ -206,7 +206,7 @@ export async function resumeInLane(
       ) as is_covered,
       coalesce((
         select d.sequence from deliveries d where d.lane = s.lane and d.created_at >= start.since order by d.sequence limit 1
-      ), l.next_sequence) - 1 as after
+      ), newest_sequence(l) + 1) - 1 as after
     from start, subscriptions s join lanes l on l.id = s.lane where s.lane = ${lane}`.execute(db);
   const row = rows[0];
   if (row === undefined) return undefined;

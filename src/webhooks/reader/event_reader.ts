@@ -132,7 +132,7 @@ export class EventReader {
   async #readLane(lane: number): Promise<LaneRow | undefined> {
     const { db, kinds } = this.#options;
     const { rows } = await sql<LaneRow>`
-      select s.id, s.format, s.version, s.signature, s.secret, s.previous_secret, s.previous_secret_until, l.next_sequence - 1 as head,
+      select s.id, s.format, s.version, s.signature, s.secret, s.previous_secret, s.previous_secret_until, newest_sequence(l) as head,
         (select string_agg(e.first || ' ' || e.tag, ',') from lane_epochs e where e.lane = s.lane) as epochs,
         (extract(epoch from clock_timestamp()) * 1000)::float8 as now
       from subscriptions s join lanes l on l.id = s.lane

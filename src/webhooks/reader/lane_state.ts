@@ -28,7 +28,7 @@ export async function findReadyLanes(
     select given.lane, open.head
     from unnest(${bigintArray([...watched.keys()])}::bigint[], ${bigintArray([...watched.values()])}::bigint[]) as given (lane, after)
     left join lateral (
-      select l.next_sequence - 1 as head from lanes l join subscriptions s on s.lane = l.id
+      select newest_sequence(l) as head from lanes l join subscriptions s on s.lane = l.id
       where l.id = given.lane and ${isOpen(appSubscriptions)}
     ) as open on true
     where open.head is null or open.head > given.after`.execute(db);

@@ -200,7 +200,7 @@ export class AgentControl {
     >`
       with ${this.#candidates(sql`gap_at <= now() and ended_at is null and expires_at > now() and held_at is null and ${isSent}`, sql`gap_at`)},
       claimed as materialized (
-        select a.id, s.url, s.secret, s.previous_secret, s.previous_secret_until, l.next_sequence - 1 as head
+        select a.id, s.url, s.secret, s.previous_secret, s.previous_secret_until, newest_sequence(l) as head
         from candidate join agent_subscriptions a on a.id = candidate.id join subscriptions s on s.id = a.id
           join lanes l on l.id = a.lane
         where a.gap_at <= now() and a.ended_at is null and s.state = 'active' for update of a skip locked

@@ -147,10 +147,13 @@ async function tryToEnable(tx: Transaction, owner: Owner, id: string): Promise<b
  * @returns whether no node leases the lane
  */
 async function holdWaiting(tx: Transaction, lane: string): Promise<boolean> {
+  await sql`
+    select from lane_progress p join lanes l on l.id = p.lane where p.lane = ${lane} for update of l, p`.execute(
+    tx,
+  );
   const { rows: progress } = await sql<{ cursor: string; last: string; owner: string | null }>`
-    select p.cursor, l.next_sequence - 1 as last, p.owner
-    from lane_progress p join lanes l on l.id = p.lane
-    where p.lane = ${lane} for update of l, p`.execute(tx);
+    select p.cursor, newest_sequence(l) as last, p.owner
+    from lane_progress p join lanes l on l.id = p.lane where p.lane = ${lane}`.execute(tx);
   const { cursor, last, owner: node } = progress[0] as { cursor: string; last: string; owner: string | null };
   // The node that leases the lane has a newer cursor in memory.
   if (node !== null) return false;

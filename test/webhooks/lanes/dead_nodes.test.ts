@@ -91,8 +91,8 @@ test('webhooks 62: a frozen node loses its lanes before its lease ends, and send
 test('nobody waits for a dead node of another machine after some seconds', async (t) => {
   const { db } = await startTestServer(t);
   await sql`
-    insert into nodes (id, host, process, alive_until, heartbeats)
-    values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(db);
+    insert into nodes (id, host, process, alive_until, heartbeats, generation)
+    values (7, 'elsewhere', '1 1', now() + interval '1 day', 5, 2)`.execute(db);
   await until(
     async () => (await sql`select from nodes where id = 7`.execute(db)).rows.length,
     (count) => count === 0,
@@ -106,8 +106,8 @@ test('a node that starts under a used name replaces the earlier node once that i
     [8, 'nuncio-1'],
   ]) {
     await sql`
-      insert into nodes (id, host, process, alive_until, heartbeats, name)
-      values (${id}, 'elsewhere', '1 1', now() + interval '1 day', 5, ${name})`.execute(db);
+      insert into nodes (id, host, process, alive_until, heartbeats, name, generation)
+      values (${id}, 'elsewhere', '1 1', now() + interval '1 day', 5, ${name}, 2)`.execute(db);
   }
   const running = startProcess(t, ['start'], settingsOf(String(await freePort()), url, 'nuncio-0'));
   await running.ready();

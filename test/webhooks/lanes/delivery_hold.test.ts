@@ -544,8 +544,10 @@ test('a withdrawal waits for an unresponsive node, unless other nodes recorded i
     const before = await countHoldsNow();
     await sql`delete from nodes`.execute(db);
     await sql`
-      insert into nodes (id, host, process, alive_until, heartbeats, silent_heartbeats, silent_epoch)
-      values (7, 'elsewhere', '1 1', now() + interval '1 day', 5, ${silentHeartbeats}, ${epoch})`.execute(db);
+      insert into nodes (id, host, process, alive_until, heartbeats, silent_heartbeats, silent_epoch, generation)
+      values (7, 'elsewhere', '1 1', now() + interval '1 day', 5, ${silentHeartbeats}, ${epoch}, 2)`.execute(
+      db,
+    );
     await withDeliveryHold(db, subject, async () => {});
     return (await countHoldsNow()) - before;
   };
@@ -558,8 +560,8 @@ test('a withdrawal waits for an unresponsive node, unless other nodes recorded i
 test('nodes record a silent node, and its next heartbeat ends that', async (t) => {
   const { db } = await startTestServer(t);
   await sql`
-    insert into nodes (id, host, process, alive_until, heartbeats)
-    values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(db);
+    insert into nodes (id, host, process, alive_until, heartbeats, generation)
+    values (7, 'elsewhere', '1 1', now() + interval '1 day', 5, 2)`.execute(db);
   const readRecord = async () => {
     const { rows } = await sql<{ silent: string | null; is_current: boolean }>`
       select silent_heartbeats as silent, silent_epoch = current_epoch() as is_current from nodes where id = 7`.execute(
@@ -611,8 +613,8 @@ test('deliveries continue while an unresponsive node is found to be silent', asy
   const load = publishOnAndOn(t, await createPublisher(own), app.account);
   await subscriber.waitFor(100);
   await sql`
-    insert into nodes (id, host, process, alive_until, heartbeats)
-    values (7, 'elsewhere', '1 1', now() + interval '1 day', 5)`.execute(own.db);
+    insert into nodes (id, host, process, alive_until, heartbeats, generation)
+    values (7, 'elsewhere', '1 1', now() + interval '1 day', 5, 2)`.execute(own.db);
   const countHoldsNow = await countHoldsOf(own.db);
   const areNone = async () => (await sql`select from delivery_holds`.execute(own.db)).rows.length === 0;
   const done = withDeliveryHold(own.db, lane, async () => {
