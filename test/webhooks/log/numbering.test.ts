@@ -202,7 +202,7 @@ test('a statement that has locked the lane sees what was committed while it wait
   assert.deepEqual((await reading).rows, [{ before: '1', now: '2' }]);
 });
 
-test('a lane is not released while a pass adds to it, nor with a delivery that its node does not know', async (t) => {
+test('a lane is not released while a pass adds to it, nor with an unknown delivery', async (t) => {
   const db = await openLane(t);
   await addNode(db, '5');
   await sql`update lane_progress set owner = 5`.execute(db);
@@ -216,7 +216,7 @@ test('a lane is not released while a pass adds to it, nor with a delivery that i
   assert.deepEqual(await release(2), [1]);
 });
 
-test('beside a node of an earlier version next_sequence counts everything; without one it cannot join again', async (t) => {
+test('beside a node of an earlier version, next_sequence counts everything', async (t) => {
   const db = await openLane(t);
   const join = () =>
     sql`insert into nodes (id, host, process, alive_until, generation) values (7, 'a', '1', now(), 1)`.execute(
@@ -241,7 +241,7 @@ test('beside a node of an earlier version next_sequence counts everything; witho
   assert.deepEqual(rows, [{ first: 9 }]);
 });
 
-test('retention keeps the numbers of dropped days, and keeps a day while a lane that ends with it is locked', async (t) => {
+test('numbers outlive the day that retention drops, which it keeps while the lane is locked', async (t) => {
   const db = await openLane(t);
   const [long, past] = [dayAgo(41), dayAgo(40)];
   await fanOutOf(db, 1, long);
