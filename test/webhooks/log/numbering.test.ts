@@ -157,7 +157,7 @@ test('numbers continue over days, in whichever order these come, and after tests
   await assertGapless(db, 13);
 });
 
-test('a pass that waited for a test counts it, and a test that waited for a pass counts that', async (t) => {
+test('a pass counts the test that it waited for, and a test the pass', async (t) => {
   const db = await openLane(t);
   await fanOutOf(db, 3);
   await publish(db, 2);
