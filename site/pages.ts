@@ -34,7 +34,9 @@ const decisions: readonly [document: string, name: string][] = [
   ['apps', 'Apps'],
   ['api', 'API'],
   ['events', 'Events'],
+  ['fan-out', 'Fan-out'],
   ['subscriptions', 'Subscriptions'],
+  ['delivery-log', 'Delivery log'],
   ['deliveries', 'Deliveries'],
   ['nodes', 'Nodes'],
   ['database', 'Database'],
@@ -42,6 +44,7 @@ const decisions: readonly [document: string, name: string][] = [
   ['console', 'Console'],
   ['mail', 'Mail'],
   ['operations', 'Operation'],
+  ['overload', 'Overload'],
   ['libraries', 'Libraries'],
   ['documentation', 'Documentation'],
 ];

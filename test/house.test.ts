@@ -280,6 +280,14 @@ test('no file has more lines than the limit unless it is listed with a reason', 
   );
 });
 
+test('a page of decisions has at most 150 lines: its subject is split before', () => {
+  const folder = 'docs/decisions';
+  const long = readdirSync(folder).filter(
+    (name) => readFileSync(join(folder, name), 'utf8').split('\n').length - 1 > 150,
+  );
+  assert.deepEqual(long, []);
+});
+
 /** Biome measures functions, and accepts a longer one only with `// biome-ignore … : <reason>` above it. */
 test('Biome limits the length of functions', () => {
   const { linter, overrides } = JSON.parse(readFileSync('biome.json', 'utf8'));
