@@ -1,5 +1,5 @@
--- How deliveries are numbered. Fan-out changed the row of a lane with each event. A snapshot that stays open, such as that of a dump,
--- kept all versions of these rows, and each look-up passed over all of them. Now fan-out only adds deliveries: the newest one has
+-- How deliveries are numbered. Fan-out changes the row of a lane with each event. A snapshot that stays open, such as that of a dump,
+-- keeps all versions of these rows, and each look-up passes over all of them. Then fan-out only adds deliveries: the newest one has
 -- the last number. Owner: src/webhooks/log/numbering.ts.
 
 -- Deliveries of this day may have numbers from next_sequence on, those of other days have not. Null if no delivery has.
@@ -32,7 +32,7 @@ create trigger lanes_numbered before update of next_sequence on lanes
   for each row when (old.day is not null and new.day is not distinct from old.day)
   execute function number_from_newest();
 
--- Nodes of earlier versions take next_sequence for the end of the lane. While one is a member, fan-out changes it with each event.
+-- Nodes of earlier versions take next_sequence for the end of the lane. While one is a member, fan-out always changes it.
 create function refuse_node_without_numbering() returns trigger language plpgsql set search_path from current as $$
 begin
   if exists (select from lanes where day is not null) then

@@ -3,7 +3,7 @@
  * (outbox_selection.ts), finds every subscription whose owner may read them now, numbers the deliveries in each lane without
  * gaps (log/numbering.ts), and inserts them. A second statement makes the lanes due that no node leases (mark_due.ts). One node at a time fans
  * out. A lane keeps each account's events in order; in a lane with events of many accounts, the accounts take turns.
- * Writes `deliveries` and `deferred_deliveries`, on a lane's first event of a day `lanes`, and deletes from `outbox`.
+ * Writes `deliveries`, `deferred_deliveries` and `lanes`, and deletes from `outbox`.
  *
  *   committed → outbox → (one statement) → deliveries → lanes due → handed to the worker, or read by it
  *
@@ -17,7 +17,7 @@ import { textArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
 import { LeaseLostError } from '../../database/lease.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
-import { countDay, lockTail } from '../log/numbering.ts';
+import { numberDeliveries } from '../log/numbering.ts';
 import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import { type Found, type FoundRow, foundColumns, readFound } from './outbox_changes.ts';
 import {
@@ -213,12 +213,7 @@ export async function fanOut(
       where digest is null or (position, digest) in (select position, digest from passed)
       group by lane
     ),
-    numbered as materialized (
-      select grouped.lane, grouped.count, grouped.positions, tail.first, tail.day from grouped
-      cross join lateral (${lockTail(sql`grouped.lane`, skipsLocked)}) as tail
-      ${skipsLocked ? sql`where not exists (select from deferred_deliveries d where d.lane = grouped.lane offset 0)` : sql``}
-    ),
-    ${countDay(day)},
+    ${numberDeliveries(day, skipsLocked ? hasNoneDeferred : null)},
     added as (
       insert into deliveries (day, lane, sequence, event)
       select ${day}::date, lane, generate_series(first, first + count - 1), unnest(positions)
@@ -292,6 +287,10 @@ function advanceSlice(slice: Slice) {
       update outbox set through_lane = ${slice.upTo}::bigint where ctid = any(array(select place from chosen))
     )`;
 }
+
+/** A condition on `grouped`. What is new comes after what was set aside. */
+const hasNoneDeferred = sql`
+  not exists (select from deferred_deliveries d where d.lane = grouped.lane offset 0)`;
 
 /**
  * Common table expression `deferred`: sets deliveries aside that are not numbered, because another session has locked their lane or

@@ -1,47 +1,59 @@
 /**
- * Deliveries of a lane are numbered without gaps. The newest delivery has the last number, so fan-out only adds deliveries:
- * it locks the lane's row in `lanes` and leaves it as it is. A row that changed with each event would leave a dead version each
- * time, and while a snapshot stays open, such as that of a dump, every look-up of the row passes over all of them.
+ * Deliveries of a lane are numbered without gaps. There are two ways to know the next number:
  *
- *   number of a new delivery = newest_sequence(lane) + 1 = greatest(next_sequence, last of the lane's `day` + 1)
+ *   counted      `lanes.next_sequence`, which each pass changes. `lanes.day` is null.
+ *   by the newest   a pass leaves the lane's row as it is. The number follows from the newest delivery of `lanes.day`, the only day
+ *                   whose deliveries may have numbers from `next_sequence` on.
  *
- * Only deliveries of `lanes.day` may have numbers from `next_sequence` on. So the first event of another day, and everybody else
- * who adds deliveries (a test, a replay, what was set aside), changes `next_sequence`; a trigger makes them begin after the newest
- * delivery. When a day is over, `next_sequence` is set for the lanes that ended with it (`settleLanes`), so that the day can be dropped.
+ * Counting is faster, until a snapshot stays open, such as that of a dump: PostgreSQL then keeps every version of the lanes' rows, and each
+ * look-up passes over all of them. So fan-out counts while there are few dead versions. `newest_sequence(lane)` (migration 0027)
+ * is right in both cases. Everybody else who adds deliveries (a test, a replay, what was set aside) changes `next_sequence`; a
+ * trigger makes them begin after the newest delivery.
  */
 
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 
+/** Fan-out counts in `lanes` up to this many dead versions of rows, and up to so many for each row. PostgreSQL usually removes them sooner. */
+const deadVersionsMax = { all: 2_000, ofEach: 4 };
 /** Nodes of this generation and later find the newest delivery (lanes/node.ts). */
 const numberingGeneration = 2;
 /** Maximum lanes of one statement. */
 const settledMax = 1_000;
 
 /**
- * A query that locks a lane's row and returns the number of its next delivery as `first`, with the lane's `day`. The row's values
- * are those of the newest version, so numbers that others committed after the statement began are known.
- * @param lane an SQL expression
+ * Common table expressions that number what a pass adds to lanes.
+ *
+ * - `numbered`: what of `grouped` (lane, count, positions) can be added, with its `first` number. It locks the lanes' rows. The values
+ *   of a row are those of its newest version, so numbers that others committed after the statement began are known.
+ * - `counted`: changes the rows, if the pass counts.
+ * @param isFree a condition on `grouped`, for lanes that may be added to. Lanes that another session has locked are left out; without
+ *   the condition the pass waits for them.
  */
-export function lockTail(lane: RawBuilder<unknown>, skipsLocked: boolean): RawBuilder<unknown> {
+export function numberDeliveries(day: string, isFree: RawBuilder<unknown> | null): RawBuilder<unknown> {
   return sql`
-    select newest_sequence(lanes) + 1 as first, day from lanes
-    where id = ${lane} for no key update ${skipsLocked ? sql`skip locked` : sql``}`;
-}
-
-/**
- * Common table expressions: `counted` sets `next_sequence` and `day` where `numbered` (lane, first, count, day) has deliveries of another
- * day than the lane's. While a node of an earlier version is a member, it sets all, because such nodes know only `next_sequence`.
- */
-export function countDay(day: string): RawBuilder<unknown> {
-  return sql`
-    counting as materialized (
-      select case when not exists (select from nodes where generation < ${sql.lit(numberingGeneration)}) then ${day}::date end as day
+    numbered as materialized (
+      select grouped.lane, grouped.count, grouped.positions, (locked.tail).day,
+        case when (locked.tail).day is null then (locked.tail).next_sequence else newest_sequence(locked.tail) + 1 end as first
+      from grouped
+      cross join lateral (
+        select lanes as tail from lanes where id = grouped.lane for no key update ${isFree === null ? sql`` : sql`skip locked`}
+      ) as locked
+      ${isFree === null ? sql`` : sql`where ${isFree}`}
+    ),
+    -- The day in which numbers follow from the newest delivery; null to count.
+    numbering as materialized (
+      select case
+        when pg_stat_get_dead_tuples('lanes'::regclass)
+          > ${sql.lit(deadVersionsMax.all)} + ${sql.lit(deadVersionsMax.ofEach)} * pg_stat_get_live_tuples('lanes'::regclass)
+        -- Such nodes know only next_sequence.
+        and not exists (select from nodes where generation < ${sql.lit(numberingGeneration)})
+        then ${day}::date end as day
     ),
     counted as (
-      update lanes set next_sequence = numbered.first + numbered.count, day = counting.day
-      from numbered cross join counting
-      where lanes.id = numbered.lane and (counting.day is null or numbered.day is distinct from counting.day)
+      update lanes set next_sequence = numbered.first + numbered.count, day = numbering.day
+      from numbered cross join numbering
+      where lanes.id = numbered.lane and (numbering.day is null or numbered.day is distinct from numbering.day)
     )`;
 }
 

@@ -38,6 +38,19 @@ async function openLane(t: TestContext): Promise<Database> {
   return db;
 }
 
+/** Leaves as many dead versions of rows as some minutes beside an old snapshot, so that fan-out no longer counts in the lanes’ rows. */
+async function addDeadVersions(db: Database): Promise<void> {
+  await sql`
+    insert into subscriptions (id, lane, owner, account_id, url, kinds, signature, secret)
+    select gen_random_uuid(), 100 + number, 'user', ${newId()}, 'http://127.0.0.1/', '{*}', 'timestamp', ''
+    from generate_series(1, 3000) as number`.execute(db);
+  await sql`insert into lanes (id) select 100 + number from generate_series(1, 3000) as number`.execute(db);
+  await db.connection().execute(async (connection) => {
+    await sql`delete from lanes where id > 100`.execute(connection);
+    await sql`select pg_stat_force_next_flush()`.execute(connection);
+  });
+}
+
 const dayAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString().slice(0, 10);
 
 /** Adds events of a day to the outbox. */
@@ -128,19 +141,28 @@ async function hold<T>(db: Database, work: (tx: Database) => Promise<T>) {
   };
 }
 
-test('events of a day change the lane’s row once', async (t) => {
+test('fan-out counts in the lane’s row, and beside an old snapshot changes it once a day', async (t) => {
   const db = await openLane(t);
   assert.deepEqual(await fanOutOf(db, 2), [1, 2]);
+  const counted = await readTail(db);
+  assert.deepEqual([counted.next, counted.day], [3, null]);
+  await addDeadVersions(db);
+  assert.deepEqual(await fanOutOf(db, 1), [3]);
   const first = await readTail(db);
   assert.equal(first.day, dayAgo(0));
-  for (let count = 3; count <= 20; count += 1) assert.deepEqual(await fanOutOf(db, 1), [count]);
+  for (let count = 4; count <= 20; count += 1) assert.deepEqual(await fanOutOf(db, 1), [count]);
   const last = await readTail(db);
   assert.deepEqual([last.row, last.next, last.newest], [first.row, first.next, 20]);
-  await assertGapless(db, 20);
+  await sql`vacuum lanes`.execute(db);
+  assert.deepEqual(await fanOutOf(db, 2), [21, 22]);
+  const again = await readTail(db);
+  assert.deepEqual([again.next, again.day], [23, null]);
+  await assertGapless(db, 22);
 });
 
 test('numbers continue over days, in whichever order these come, and after tests', async (t) => {
   const db = await openLane(t);
+  await addDeadVersions(db);
   const yesterday = dayAgo(1);
   assert.deepEqual(await fanOutOf(db, 1, yesterday), [1]);
   assert.deepEqual(await fanOutOf(db, 2, yesterday), [2, 3]);
@@ -159,6 +181,7 @@ test('numbers continue over days, in whichever order these come, and after tests
 
 test('a pass counts the test that it waited for, and a test the pass', async (t) => {
   const db = await openLane(t);
+  await addDeadVersions(db);
   await fanOutOf(db, 3);
   await publish(db, 2);
   const tested = await hold(db, (tx) => sendTest(tx, ofLane, null));
@@ -177,6 +200,7 @@ test('a pass counts the test that it waited for, and a test the pass', async (t)
 
 test('passes and tests at the same time leave no gap and give no number twice', async (t) => {
   const db = await openLane(t);
+  await addDeadVersions(db);
   const tests = async () => {
     for (let count = 0; count < 40; count += 1) await sendTest(db, ofLane, null);
   };
@@ -189,6 +213,7 @@ test('passes and tests at the same time leave no gap and give no number twice', 
 
 test('a statement that has locked the lane sees what was committed while it waited', async (t) => {
   const db = await openLane(t);
+  await addDeadVersions(db);
   await fanOutOf(db, 1);
   const other = await hold(db, async (tx) => {
     await sql`select pg_advisory_xact_lock(5)`.execute(tx);
@@ -204,6 +229,7 @@ test('a statement that has locked the lane sees what was committed while it wait
 
 test('a lane is not released while a pass adds to it, nor with an unknown delivery', async (t) => {
   const db = await openLane(t);
+  await addDeadVersions(db);
   await addNode(db, '5');
   await sql`update lane_progress set owner = 5`.execute(db);
   await fanOutOf(db, 1);
@@ -223,6 +249,7 @@ test('beside a node of an earlier version, next_sequence counts everything', asy
       db,
     );
   await join();
+  await addDeadVersions(db);
   await fanOutOf(db, 2);
   await fanOutOf(db, 2);
   const beside = await readTail(db);
@@ -243,6 +270,7 @@ test('beside a node of an earlier version, next_sequence counts everything', asy
 
 test('numbers outlive the day that retention drops, which it keeps while the lane is locked', async (t) => {
   const db = await openLane(t);
+  await addDeadVersions(db);
   const [long, past] = [dayAgo(41), dayAgo(40)];
   await fanOutOf(db, 1, long);
   await fanOutOf(db, 2, past);
@@ -269,6 +297,7 @@ test('numbers outlive the day that retention drops, which it keeps while the lan
 
 test('an epoch begins after the newest delivery, and moves cursors back that are beyond it', async (t) => {
   const db = await openLane(t);
+  await addDeadVersions(db);
   await fanOutOf(db, 2);
   await fanOutOf(db, 3);
   await sql`update lane_progress set cursor = 5`.execute(db);
