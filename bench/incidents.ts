@@ -18,6 +18,7 @@ import { patchKind } from './incidents/patch_kind.ts';
 import { recoverMissing } from './incidents/recover_missing.ts';
 import { formatTable, holds, type Incident, type Row, type Size } from './incidents/row.ts';
 import { slowCertificates } from './incidents/slow_certificates.ts';
+import { tlsFloods } from './incidents/tls_floods.ts';
 import { churn, rest, single } from './incidents/upkeep.ts';
 
 const incidents: Record<string, Incident> = {
@@ -31,6 +32,7 @@ const incidents: Record<string, Incident> = {
   'hanging-hosts': hangingHosts,
   'one-address': oneAddress,
   'slow-certificates': slowCertificates,
+  'tls-floods': tlsFloods,
   'patch-kind': patchKind,
   'rate-limited-lanes': rateLimitedLanes,
   'one-event-150000': oneEvent,
