@@ -9,6 +9,7 @@
 import { spawnSync } from 'node:child_process';
 import { badEvent } from './incidents/bad_event.ts';
 import { manyBySql, oneEvent, rateLimitedLanes } from './incidents/crowds.ts';
+import { echoedSecrets } from './incidents/echoed_secrets.ts';
 import { clientDelete } from './incidents/endings.ts';
 import { filterBomb } from './incidents/filter_bomb.ts';
 import { hangingHosts, oneAddress } from './incidents/hanging.ts';
@@ -33,6 +34,7 @@ const incidents: Record<string, Incident> = {
   'one-address': oneAddress,
   'slow-certificates': slowCertificates,
   'tls-floods': tlsFloods,
+  'echoed-secrets': echoedSecrets,
   'patch-kind': patchKind,
   'rate-limited-lanes': rateLimitedLanes,
   'one-event-150000': oneEvent,
