@@ -97,7 +97,10 @@ async function resolveBySystem(hostname: string): Promise<string[]> {
   // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
   if (hostname === 'localhost' || hostname.endsWith('.localhost')) return ['127.0.0.1', '::1'];
   const [ipv4, ipv6] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)]);
-  const addresses = [ipv4, ipv6].flatMap((result) => (result.status === 'fulfilled' ? result.value : []));
+  // Each of them is few: to look at thousands takes a millisecond.
+  const addresses = [ipv4, ipv6].flatMap((result) =>
+    result.status === 'fulfilled' ? result.value.slice(0, addressesMax) : [],
+  );
   if (addresses.length === 0 && ipv4.status === 'rejected') throw ipv4.reason;
   return addresses;
 }
