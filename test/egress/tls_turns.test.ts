@@ -30,7 +30,7 @@ function work(ms: number): void {
   while (performance.now() < until);
 }
 
-test('records are read at once while a turn of the event loop has time, then by turns of the addresses, few bytes first', async () => {
+test('records are read while there is time, then by turns of the addresses, few bytes first', async () => {
   const read: string[] = [];
   const ask = (name: string, bytes: number, ms: number) =>
     takeRecordTurn(`192.0.2.${name.charCodeAt(0)}`, 443, bytes, () => {

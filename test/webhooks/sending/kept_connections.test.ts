@@ -33,7 +33,7 @@ for (const bytes of [1_000, 15_000]) {
   });
 }
 
-test('hosts that keep as many connections as there may be leave one to a host that is used again and again', async (t) => {
+test('a host in use keeps its connection when others keep too many', async (t) => {
   const { sender, port, connections } = await start(t, { idleConnectionsMax: 3 });
   for (const name of ['one', 'two', 'three']) await send(sender, `https://${name}.apps.example:${port}`);
   for (let count = 0; count < 5; count += 1) await send(sender, `https://four.apps.example:${port}`);
