@@ -9,6 +9,7 @@
 import { spawnSync } from 'node:child_process';
 import { badEvent } from './incidents/bad_event.ts';
 import { manyBySql, oneEvent, rateLimitedLanes } from './incidents/crowds.ts';
+import { echoedSecrets } from './incidents/echoed_secrets.ts';
 import { clientDelete } from './incidents/endings.ts';
 import { filterBomb } from './incidents/filter_bomb.ts';
 import { hangingHosts, oneAddress } from './incidents/hanging.ts';
@@ -18,6 +19,7 @@ import { patchKind } from './incidents/patch_kind.ts';
 import { recoverMissing } from './incidents/recover_missing.ts';
 import { formatTable, holds, type Incident, type Row, type Size } from './incidents/row.ts';
 import { slowCertificates } from './incidents/slow_certificates.ts';
+import { tlsFloods } from './incidents/tls_floods.ts';
 import { churn, rest, single } from './incidents/upkeep.ts';
 
 const incidents: Record<string, Incident> = {
@@ -31,6 +33,8 @@ const incidents: Record<string, Incident> = {
   'hanging-hosts': hangingHosts,
   'one-address': oneAddress,
   'slow-certificates': slowCertificates,
+  'tls-floods': tlsFloods,
+  'echoed-secrets': echoedSecrets,
   'patch-kind': patchKind,
   'rate-limited-lanes': rateLimitedLanes,
   'one-event-150000': oneEvent,

@@ -134,13 +134,21 @@ export async function startNuncio(
   { isAsked = false, port = String(bench.config.port), logLevel = 'warn' } = {},
 ): Promise<NuncioServer> {
   const cli = fileURLToPath(new URL('../../src/cli.ts', import.meta.url));
-  const { PATH, HOME, BENCH_NODE_FLAGS = '', BENCH_PRELOAD = '', MALLOC_CONF } = process.env;
+  const {
+    PATH,
+    HOME,
+    BENCH_NODE_FLAGS = '',
+    BENCH_PRELOAD = '',
+    MALLOC_CONF,
+    NODE_EXTRA_CA_CERTS,
+  } = process.env;
   const flags = [...nodeFlags, ...BENCH_NODE_FLAGS.split(' ').filter((flag) => flag !== '')];
   const allocator = BENCH_PRELOAD === '' ? {} : { LD_PRELOAD: BENCH_PRELOAD, MALLOC_CONF };
   const child = spawn(process.execPath, [...flags, cli, 'start'], {
     stdio: isAsked ? ['ignore', 'inherit', 'inherit', 'ipc'] : ['ignore', 'inherit', 'inherit'],
     env: {
       ...allocator,
+      ...(NODE_EXTRA_CA_CERTS === undefined ? {} : { NODE_EXTRA_CA_CERTS }),
       ...settings(bench.databaseUrl, port, logLevel),
       PATH,
       HOME,

@@ -67,6 +67,11 @@ export class CertificateCheck {
     return this.#isDone;
   }
 
+  /** Known when the certificates were checked. */
+  get isTls13(): boolean {
+    return this.#suite !== undefined;
+  }
+
   /** What has arrived after the last record that `next` returned. */
   get rest(): Buffer {
     return this.#pending;
@@ -163,7 +168,7 @@ export class CertificateCheck {
         this.#hasServerHello = true;
       }
       if (type === certificateMessage) {
-        const isTls13 = this.#suite !== undefined;
+        const { isTls13 } = this;
         // OpenSSL ends such a handshake too.
         if (!this.#hasServerHello || isTls13 !== (this.#keys !== undefined))
           refuse('the host sent an unexpected message');

@@ -1,8 +1,8 @@
 /**
- * A TCP connection whose first bytes go through the check of certificates (certificate_check.ts) before OpenSSL has them. Later ones only
- * have their records counted (record_limit.ts).
+ * A TCP connection whose first bytes go through the check of certificates (certificate_check.ts) before OpenSSL has them. Later ones have
+ * limits (record_limit.ts), and are passed on in small pieces, so that OpenSSL does not process much at once.
  *
- *   checking → certificates checked: waiting for a turn (handshake_turns.ts) → passing everything on
+ *   checking → certificates checked: waiting for a turn (tls_turns.ts) → passing pieces on ⇄ waiting for a turn
  *   any state → destroyed
  */
 
@@ -10,15 +10,20 @@ import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { CertificateCheck } from './certificate_check.ts';
 import { EgressError } from './error.ts';
-import { takeHandshakeTurn } from './handshake_turns.ts';
 import { RecordLimit } from './record_limit.ts';
+import { takeHandshakeTurn, takeRecordTurn } from './tls_turns.ts';
+
+/** A piece ends few small records, or one of the maximum size. */
+const pieceBytesMax = 4_096;
 
 export class CheckedStream extends Duplex {
   readonly #tcp: Socket;
   readonly #address: string;
   /** Null once everything passes. */
   #check: CertificateCheck | null = new CertificateCheck();
-  readonly #records = new RecordLimit();
+  #limit: RecordLimit | null = null;
+  /** What has arrived of checked records and waits for a turn. */
+  #pieces: Buffer[] = [];
   #isWaiting = false;
   #isPassing = false;
   #hasEnded = false;
@@ -40,18 +45,28 @@ export class CheckedStream extends Duplex {
     this.#try((check) => check.takeKeys(line.toString('latin1')));
   }
 
+  /** Takes a ticket for later connections, which OpenSSL has read. */
+  takeTicket(): void {
+    this.#refuse(this.#limit?.takeTicket() ?? null);
+  }
+
+  /** The handshake is complete. */
+  endHandshake(): void {
+    this.#limit?.endHandshake();
+  }
+
   override _read(): void {
     if (!this.#isWaiting) this.#tcp.resume();
   }
 
   override _write(chunk: Buffer, _encoding: string, done: (error?: Error | null) => void): void {
-    this.#records.sent(chunk);
+    this.#limit?.sent(chunk);
     this.#tcp.write(chunk, done);
   }
 
   override _writev(chunks: { chunk: Buffer }[], done: (error?: Error | null) => void): void {
     this.#tcp.cork();
-    for (const { chunk } of chunks) this.#records.sent(chunk);
+    for (const { chunk } of chunks) this.#limit?.sent(chunk);
     for (const { chunk } of chunks.slice(0, -1)) this.#tcp.write(chunk);
     this.#tcp.write(chunks.at(-1)?.chunk as Buffer, done);
     this.#tcp.uncork();
@@ -72,10 +87,42 @@ export class CheckedStream extends Duplex {
   }
 
   #take(chunk: Buffer): void {
-    if (this.#check !== null) this.#try((check) => check.take(chunk));
-    else if (!this.#records.take(chunk))
-      this.destroy(new EgressError('tls_error', { reason: 'the host sent too many small records' }));
-    else if (!this.push(chunk)) this.#tcp.pause();
+    if (this.#limit === null) this.#try((check) => check.take(chunk));
+    else this.#passPieces(this.#limit, chunk);
+  }
+
+  /** @param reason null for none */
+  #refuse(reason: string | null): void {
+    if (reason !== null) this.destroy(new EgressError('tls_error', { reason }));
+  }
+
+  /** Counts bytes and passes them on, now or in later turns. */
+  #passPieces(limit: RecordLimit, bytes: Buffer): void {
+    this.#refuse(limit.take(bytes));
+    for (let at = 0; at < bytes.length; at += pieceBytesMax)
+      this.#pieces.push(bytes.subarray(at, at + pieceBytesMax));
+    this.#passNext();
+  }
+
+  #passNext(): void {
+    while (!this.#isWaiting && !this.destroyed) {
+      const piece = this.#pieces.shift();
+      if (piece === undefined) {
+        if (this.#hasEnded) this.push(null);
+        return;
+      }
+      this.#isWaiting = true;
+      let isNow = true;
+      const isPassed = takeRecordTurn(this.#address, this.#tcp.remotePort ?? 0, piece.length, () => {
+        this.#isWaiting = false;
+        if (this.destroyed) return;
+        if (!this.push(piece)) this.#tcp.pause();
+        else if (!isNow && this.#pieces.length === 0 && !this.#hasEnded) this.#tcp.resume();
+        if (!isNow) this.#passNext();
+      });
+      isNow = false;
+      if (!isPassed) this.#tcp.pause();
+    }
   }
 
   #try(step: (check: CertificateCheck) => void): void {
@@ -108,10 +155,11 @@ export class CheckedStream extends Duplex {
       if (this.destroyed) return;
       this.#isWaiting = false;
       this.#check = null;
-      this.#records.take(check.rest);
-      this.push(Buffer.concat([bytes, check.rest]));
-      if (this.#hasEnded) this.push(null);
-      else this.#tcp.resume();
+      const limit = new RecordLimit(check.isTls13);
+      this.#limit = limit;
+      this.push(bytes);
+      if (!this.#hasEnded) this.#tcp.resume();
+      this.#passPieces(limit, check.rest);
     });
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Resolves a host name to the addresses that may be connected to. All addresses of the name are checked; if one of them is
+ * Resolves a host name to the addresses that may be connected to. All addresses that could be used are checked; if one of them is
  * forbidden, none is used.
  *
  * It does not use `getaddrinfo`, which blocks one of a few threads, so that a few names with unresponsive servers would
@@ -14,6 +14,8 @@ import { EgressError } from './error.ts';
 
 /** Timeout in milliseconds. */
 const resolveTimeoutMs = 5_000;
+/** Maximum addresses of each family that are used. A name may have thousands, and each takes some 30 µs to check and an attempt to connect. */
+const addressesMax = 16;
 
 /** Returns all addresses of a name. @throws Error if the name cannot be resolved */
 export type ResolveHost = (hostname: string) => Promise<string[]>;
@@ -70,7 +72,7 @@ async function resolveName(hostname: string, policy: EgressPolicy): Promise<stri
   try {
     const addresses = await Promise.race([(policy.resolveHost ?? resolveBySystem)(hostname), late]);
     if (addresses.length === 0) throw new EgressError('dns_error');
-    return addresses;
+    return few(addresses);
   } catch (error) {
     if (error instanceof EgressError) throw error;
     throw new EgressError('dns_error', { cause: error });
@@ -79,13 +81,26 @@ async function resolveName(hostname: string, policy: EgressPolicy): Promise<stri
   }
 }
 
+/** The first addresses of each family. */
+function few(addresses: readonly string[]): string[] {
+  const counts = { 0: 0, 4: 0, 6: 0 };
+  return addresses.filter((address) => {
+    const family = isIP(address) as keyof typeof counts;
+    counts[family] += 1;
+    return counts[family] <= addressesMax;
+  });
+}
+
 const resolver = new Resolver({ timeout: 2_000, tries: 2 });
 
 async function resolveBySystem(hostname: string): Promise<string[]> {
   // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
   if (hostname === 'localhost' || hostname.endsWith('.localhost')) return ['127.0.0.1', '::1'];
   const [ipv4, ipv6] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)]);
-  const addresses = [ipv4, ipv6].flatMap((result) => (result.status === 'fulfilled' ? result.value : []));
+  // Each of them is few: to look at thousands takes a millisecond.
+  const addresses = [ipv4, ipv6].flatMap((result) =>
+    result.status === 'fulfilled' ? result.value.slice(0, addressesMax) : [],
+  );
   if (addresses.length === 0 && ipv4.status === 'rejected') throw ipv4.reason;
   return addresses;
 }

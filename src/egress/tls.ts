@@ -94,7 +94,12 @@ export async function startTls(
     rejectUnauthorized: true,
     secureContext: contextOf(options),
   });
-  if (stream !== null) socket.on('keylog', (line) => stream.takeKeys(line));
+  if (stream !== null) {
+    socket
+      .on('keylog', (line) => stream.takeKeys(line))
+      .on('session', () => stream.takeTicket())
+      .once('secureConnect', () => stream.endHandshake());
+  }
   return waitForEvent(socket, 'secureConnect', tlsTimeoutMs, (error) => {
     if (error instanceof EgressError) return error;
     return new EgressError('tls_error', {

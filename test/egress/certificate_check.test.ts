@@ -14,7 +14,6 @@ import { type TestContext, test } from 'node:test';
 import { createServer as createTls, type TLSSocket, type TlsOptions } from 'node:tls';
 import fc from 'fast-check';
 import { type ConnectorOptions, connectGuarded } from '../../src/egress/connector.ts';
-import { takeHandshakeTurn } from '../../src/egress/handshake_turns.ts';
 import { der, makeChain, relativeName, type ServedChain } from '../support/network/certificate_chain.ts';
 import { serverCertificate, serverKey } from '../support/network/certificates.ts';
 import { siteEgress } from '../support/network/site.ts';
@@ -297,23 +296,4 @@ test('a server cannot repeat the handshake on the same connection', async (t) =>
   const socket = await open(await listen(t, server));
   assert.notEqual(await promise, null);
   socket.destroy();
-});
-
-test('addresses take turns at handshakes, one in each turn of the event loop', async () => {
-  const verified: string[] = [];
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const ask = (address: string, name: string) => {
-    takeHandshakeTurn(address, 443, () => {
-      verified.push(name);
-      setImmediate(() => verified.push('|'));
-      if (name === 'a4') setImmediate(resolve);
-    });
-  };
-  for (const name of ['a1', 'a2', 'a3', 'a4']) ask('192.0.2.1', name);
-  ask('192.0.2.2', 'b1');
-  ask('2001:db8::1', 'c1');
-  // The same network of one site.
-  ask('2001:db8:0:1::2', 'c2');
-  await promise;
-  assert.equal(verified.join(''), 'a1|b1|c1|a2|c2|a3|a4|');
 });

@@ -7,6 +7,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyBaseLogger, FastifyReply } from 'fastify';
+import { asServer } from '../../database/connection_user.ts';
 import { Problem } from '../../http/problem.ts';
 import { beginStream, endStream, hasRoom } from '../../http/stream_response.ts';
 import type { SlotHolder, StreamSlots } from '../../http/stream_slots.ts';
@@ -62,7 +63,7 @@ export class EventStreams {
         this.#slots.release(stream);
       });
       this.#open.add(channel);
-      this.#timer ??= setInterval(() => this.#tick(), tickMs).unref();
+      this.#timer ??= setInterval(() => asServer(() => this.#tick()), tickMs).unref();
       channel.begin(place.isTruncated);
     } catch (error) {
       this.#slots.release(stream);

@@ -5,6 +5,7 @@
  */
 
 import { sql } from 'kysely';
+import { asServer } from '../../database/connection_user.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { keptDays, keptFor } from '../../database/retention.ts';
 import { startRecovery } from '../fan_out/recovery.ts';
@@ -69,9 +70,9 @@ export function createAgentLaneFinder(db: Database, appSubscriptions: AppSubscri
 
   return (key) =>
     new Promise((resolve, reject) => {
-      if (waiting.length === 0) setImmediate(flush);
+      if (waiting.length === 0) setImmediate(() => asServer(flush));
       waiting.push({ key, resolve, reject });
-      if (waiting.length >= batchMax) flush();
+      if (waiting.length >= batchMax) asServer(flush);
     });
 }
 

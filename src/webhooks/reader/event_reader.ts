@@ -9,6 +9,7 @@
 import type { KeyObject } from 'node:crypto';
 import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
+import { currentUser } from '../../database/connection_user.ts';
 import type { Database } from '../../database/database.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type DueDelivery, readEvents, readNewDeliveries } from '../lanes/due_deliveries.ts';
@@ -20,6 +21,7 @@ import { DeliveryIds } from '../subscriptions/delivery_id.ts';
 import type { Subscription, SubscriptionRow } from '../subscriptions/subscription.ts';
 import { openSecrets, type SecretRow } from '../subscriptions/subscription_secrets.ts';
 import { isOpen } from './lane_state.ts';
+import { PageSlices } from './page_turns.ts';
 
 /** Maximum bytes of bodies on one page. A single larger event comes alone. */
 const pageBytesMax = 2_097_152;
@@ -111,7 +113,8 @@ export class EventReader {
     if (found.some(({ isSuspended }) => isSuspended)) return { kind: 'terminated' };
     const events = await this.#show(row, await readEvents(db, withinBytes(found, bytesMax)));
     const present = this.#present(subscription, row);
-    return { kind: 'page', ...divide(found, events, after, upTo, bytesMax, present), head };
+    const slices = new PageSlices(currentUser()?.owner ?? String(lane));
+    return { kind: 'page', ...(await divide(found, events, after, upTo, bytesMax, present, slices)), head };
   }
 
   /** The events as the subscription gets them. Null for those that cannot be converted. */
@@ -182,14 +185,15 @@ function withinBytes(found: readonly DueDelivery[], bytesMax: number): DueDelive
 }
 
 /** Divides the sequences into items and gaps. Ends before the first event that does not fit. */
-function divide(
+async function divide(
   found: readonly DueDelivery[],
   events: ReadonlyMap<number, EventContent | null>,
   after: number,
   upTo: number,
   bytesMax: number,
   present: Present,
-): Pick<EventPage, 'items' | 'gaps' | 'through'> {
+  slices: PageSlices,
+): Promise<Pick<EventPage, 'items' | 'gaps' | 'through'>> {
   const fitting = new Set(withinBytes(found, bytesMax));
   const items: ReadItem[] = [];
   const gaps: Gap[] = [];
@@ -209,6 +213,7 @@ function divide(
     // An event that was allowed and is not there was erased meanwhile.
     else if (!delivery.isAllowed || event === undefined) miss(delivery.sequence, 'cancelled');
     else {
+      if (slices.isOver) await slices.next();
       items.push(present(delivery.sequence, event));
       through = delivery.sequence;
     }

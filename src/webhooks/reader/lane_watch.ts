@@ -1,10 +1,12 @@
 /**
  * Wakes readers when their lane has new deliveries or may no longer be read. All waiting readers of a node share one
- * statement. It runs soon after this node has learned of new events or changed lanes, and once a second.
+ * statement, so it is work of the server. It runs soon after this node has learned of new events or changed lanes, and once a second.
  *
  *   waiting → (new delivery, lane closed) woken | timeout | aborted
  */
 
+import { AsyncResource } from 'node:async_hooks';
+import { asServer } from '../../database/connection_user.ts';
 import type { Database } from '../../database/database.ts';
 import type { Notifications } from '../../database/notifications.ts';
 import type { AppSubscriptions } from '../subscriptions/app_subscriptions.ts';
@@ -66,11 +68,13 @@ export class LaneWatch {
       waiters.delete(waiter);
       if (waiters.size === 0 && this.#waiters.get(lane) === waiters) this.#waiters.delete(lane);
     };
+    // What the reader does then is its own work.
+    const continueReading = AsyncResource.bind(wake);
     const waiter: Waiter = {
       after,
       wake() {
         stop();
-        wake();
+        continueReading();
       },
     };
     waiters.add(waiter);
@@ -131,7 +135,7 @@ export class LaneWatch {
     try {
       do {
         this.#mustLookAgain = false;
-        await this.#wakeReady();
+        await asServer(() => this.#wakeReady());
       } while (this.#mustLookAgain);
     } catch (error) {
       // The next poll looks again.

@@ -6,7 +6,7 @@
 import type { RequestTemplate } from './delivery_request.ts';
 
 /** What replaces a secret. */
-const mask = '***';
+const mask = Buffer.from('***');
 /** Shorter values are no secrets, and occur in ordinary text. */
 const secretCharactersMin = 8;
 
@@ -30,8 +30,14 @@ export function sentSecrets(
   return [...new Set([...long, ...inJson])].toSorted((a, b) => b.length - a.length);
 }
 
+/** @param text with characters of one byte, as headers have */
 export function hideInText(text: string | null, secrets: readonly string[]): string | null {
-  return text && secrets.reduce((shown, secret) => shown.replaceAll(secret, mask), text);
+  if (text === null) return null;
+  const before: Buffer = Buffer.from(text, 'latin1');
+  // Others cannot occur.
+  const possible = secrets.filter((secret) => !wideCharacter.test(secret));
+  const shown = possible.reduce((bytes, secret) => hide(bytes, Buffer.from(secret, 'latin1'), false), before);
+  return shown === before ? text : shown.toString('latin1');
 }
 
 /** @param truncated whether the end is missing, and with it perhaps that of a secret */
@@ -40,18 +46,48 @@ export function hideInBody(
   truncated: boolean,
   secrets: readonly string[],
 ): Buffer | null {
-  if (body === null) return null;
-  // One character for each byte, so that other bytes stay as they are.
-  const before = body.toString('latin1');
-  let shown = before;
-  for (const secret of secrets) {
-    const bytes = Buffer.from(secret).toString('latin1');
-    shown = shown.replaceAll(bytes, mask);
-    for (let length = truncated ? bytes.length - 1 : 0; length >= secretCharactersMin; length -= 1) {
-      if (!shown.endsWith(bytes.slice(0, length))) continue;
-      shown = shown.slice(0, -length) + mask;
-      break;
-    }
+  return body && secrets.reduce((bytes, secret) => hide(bytes, Buffer.from(secret), truncated), body);
+}
+
+const wideCharacter = /[^\0-\xff]/;
+
+/**
+ * Replaces a secret. Searches by Knuth, Morris and Pratt: a subscriber who chooses the secret and the bytes makes `replaceAll` compare each
+ * byte with each.
+ * @param isCut whether the bytes may end within the secret
+ * @returns the same buffer if there is nothing to replace
+ */
+function hide(bytes: Buffer, secret: Buffer, isCut: boolean): Buffer {
+  const { length } = secret;
+  if (bytes.length < length && !isCut) return bytes;
+  const borders = bordersOf(secret);
+  const shown: Buffer[] = [];
+  let from = 0;
+  let matched = 0;
+  for (let at = 0; at < bytes.length; at += 1) {
+    const byte = bytes[at];
+    while (matched > 0 && secret[matched] !== byte) matched = borders[matched - 1] as number;
+    if (secret[matched] === byte) matched += 1;
+    if (matched < length) continue;
+    shown.push(bytes.subarray(from, at + 1 - length), mask);
+    from = at + 1;
+    matched = 0;
   }
-  return shown === before ? body : Buffer.from(shown, 'latin1');
+  if (isCut && matched >= secretCharactersMin) {
+    shown.push(bytes.subarray(from, bytes.length - matched), mask);
+    from = bytes.length;
+  }
+  return shown.length === 0 ? bytes : Buffer.concat([...shown, bytes.subarray(from)]);
+}
+
+/** For each start of a secret, the length of its longest border: what it both begins and ends with. */
+function bordersOf(secret: Buffer): Uint16Array {
+  const borders = new Uint16Array(secret.length);
+  let matched = 0;
+  for (let at = 1; at < secret.length; at += 1) {
+    while (matched > 0 && secret[matched] !== secret[at]) matched = borders[matched - 1] as number;
+    if (secret[matched] === secret[at]) matched += 1;
+    borders[at] = matched;
+  }
+  return borders;
 }

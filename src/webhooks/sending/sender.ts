@@ -28,7 +28,7 @@ export const exchangeTimeoutMs = 15_000;
 const exchangeTimeoutMsMin = 10_000;
 /**
  * Milliseconds after which an idle connection is closed; milliseconds between checks for those; maximum idle
- * connections.
+ * connections. Beyond it, the one that was used longest ago is closed, so that hosts that are seldom used keep none from others.
  */
 const idleMsMax = 20_000;
 const pruneMs = 1_000;
@@ -42,6 +42,8 @@ export interface SenderOptions extends ConnectorOptions {
   onSpan?: (span: AttemptSpan) => void;
   /** Whether an exchange may begin now. Called immediately before its first byte. */
   mayBegin?: () => boolean;
+  /** Maximum idle connections. */
+  idleConnectionsMax?: number;
 }
 
 const anyAddress: AddressGate = { admit: () => true, keepsConnection: true };
@@ -54,7 +56,8 @@ export class Sender {
   /** The options without the client certificate. */
   readonly #plain: ConnectorOptions;
   readonly #pools = new Map<string, OriginPool>();
-  #idleCount = 0;
+  /** Those of all pools. The one that has been idle for longest is first, and is closed if there are too many. */
+  readonly #idle = new Set<Connection>();
   /** In start order. */
   readonly #exchanges = new Set<SentExchange<unknown>>();
   /** Exchanges that start at the end of this turn of the event loop. */
@@ -129,7 +132,7 @@ export class Sender {
     for (;;) {
       const connection = idle.pop();
       if (connection === undefined) return undefined;
-      this.#idleCount -= 1;
+      this.#idle.delete(connection);
       if (connection.isUsable) return connection;
       connection.destroy();
     }
@@ -174,13 +177,22 @@ export class Sender {
   };
 
   #returnConnection(connection: Connection, pool: OriginPool, isReusable: boolean): void {
-    if (!isReusable || this.#idleCount >= idleConnectionsMax) {
+    if (!isReusable) {
       connection.destroy();
       return;
     }
     connection.idleSince = performance.now();
     pool.idle.push(connection);
-    this.#idleCount += 1;
+    this.#idle.add(connection);
+    if (this.#idle.size > (this.#options.idleConnectionsMax ?? idleConnectionsMax)) this.#closeOldest();
+  }
+
+  /** Its pool forgets it later. */
+  #closeOldest(): void {
+    const [oldest] = this.#idle;
+    if (oldest === undefined) return;
+    this.#idle.delete(oldest);
+    oldest.destroy();
   }
 
   #reportSpan(
@@ -213,10 +225,11 @@ export class Sender {
     for (const [origin, pool] of this.#pools) {
       const kept = pool.idle.filter((connection) => {
         const isFresh = connection.isUsable && now - connection.idleSince < connection.idleMs;
-        if (!isFresh) connection.destroy();
-        return isFresh;
+        if (isFresh) return true;
+        this.#idle.delete(connection);
+        connection.destroy();
+        return false;
       });
-      this.#idleCount -= pool.idle.length - kept.length;
       pool.idle = kept;
       if (kept.length === 0 && !used.has(pool)) this.#pools.delete(origin);
     }

@@ -1,0 +1,57 @@
+/**
+ * Turns of building pages of events. Each event is signed again, which takes 60 ms for a thousand of them, in the thread that serves all
+ * requests. So a page is built in slices of some milliseconds, and each turn of the event loop has one that had to wait. Owners take turns.
+ *
+ *   first slice → waiting, by owner → its turn: next slice → waiting …
+ */
+
+/** Milliseconds of a slice. */
+const sliceMs = 3;
+
+const waiting = new Map<string, (() => void)[]>();
+let isPlanned = false;
+
+/** The slices of one page. The first begins at once. */
+export class PageSlices {
+  readonly #owner: string;
+  #until = performance.now() + sliceMs;
+
+  /** @param owner who gets the page */
+  constructor(owner: string) {
+    this.#owner = owner;
+  }
+
+  get isOver(): boolean {
+    return performance.now() >= this.#until;
+  }
+
+  /** Resolves when the next slice begins. */
+  async next(): Promise<void> {
+    await takeTurn(this.#owner);
+    this.#until = performance.now() + sliceMs;
+  }
+}
+
+function takeTurn(owner: string): Promise<void> {
+  return new Promise((resolve) => {
+    const those = waiting.get(owner);
+    if (those === undefined) waiting.set(owner, [resolve]);
+    else those.push(resolve);
+    plan();
+  });
+}
+
+function plan(): void {
+  if (isPlanned || waiting.size === 0) return;
+  isPlanned = true;
+  setImmediate(() => {
+    isPlanned = false;
+    const [owner, those] = waiting.entries().next().value as [string, (() => void)[]];
+    const begin = those.shift() as () => void;
+    // To the end of the turns.
+    waiting.delete(owner);
+    if (those.length > 0) waiting.set(owner, those);
+    begin();
+    plan();
+  });
+}

@@ -1,0 +1,83 @@
+/** Statements that many readers share are nobody's: they do not wait for the connections of the reader who asked first. */
+
+import assert from 'node:assert/strict';
+import { after, type TestContext, test } from 'node:test';
+import { asUser, type ConnectionUser, currentUser } from '../../../src/database/connection_user.ts';
+import { type Database, openDatabase } from '../../../src/database/database.ts';
+import { Notifications } from '../../../src/database/notifications.ts';
+import { createAgentLaneFinder } from '../../../src/webhooks/reader/agent_lane.ts';
+import { LaneWatch } from '../../../src/webhooks/reader/lane_watch.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { until } from '../../support/webhooks/apps.ts';
+
+const { databaseUrl } = await startTestServer({ after });
+const first: ConnectionUser = { owner: 'first', hasEnded: false };
+const second: ConnectionUser = { owner: 'second', hasEnded: false };
+
+/** Opens four connections, of which the first user holds its share, and waits for more. */
+async function openBusy(t: TestContext): Promise<Database> {
+  const db = openDatabase({
+    connectionString: databaseUrl,
+    connectionsMax: 4,
+    connectionTimeoutMs: 60_000,
+  });
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  let held = 0;
+  const hold = () =>
+    db.connection().execute(async () => {
+      held += 1;
+      await released;
+    });
+  const holders = asUser(first, () => [hold(), hold(), hold(), hold()]);
+  t.after(async () => {
+    release();
+    await Promise.all(holders);
+    await db.destroy();
+  });
+  await until(
+    async () => held,
+    (count) => count > 0,
+  );
+  assert.ok(held < 4, 'one connection is left');
+  return db;
+}
+
+test('attack: a reader whose connections are all in use does not keep other waiting readers', async (t) => {
+  const db = await openBusy(t);
+  const errors: Error[] = [];
+  const watch = new LaneWatch({
+    db,
+    notifications: new Notifications(
+      databaseUrl,
+      () => {},
+      () => {},
+    ),
+    onWake: () => {},
+    appSubscriptions: 'all',
+    onError: (error) => errors.push(error),
+  });
+  t.after(() => watch.stop());
+  const woken: [string, string | undefined][] = [];
+  const wait = (user: ConnectionUser, lane: number) =>
+    asUser(user, () => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      watch.watch(lane, 0, () => {
+        woken.push([user.owner, currentUser()?.owner]);
+        resolve();
+      });
+      return promise;
+    });
+  // Lanes that do not exist are closed, so their readers wake at the first look, which the first one plans.
+  await Promise.all([wait(first, 9_000_001), wait(second, 9_000_002)]);
+  assert.deepEqual(woken, [
+    ['first', 'first'],
+    ['second', 'second'],
+  ]);
+  assert.deepEqual(errors, []);
+});
+
+test('attack: an agent whose connections are all in use does not keep the polls of others waiting', async (t) => {
+  const find = createAgentLaneFinder(await openBusy(t), 'all');
+  const polls = [first, second].map((user) => asUser(user, () => find(user.owner)));
+  assert.deepEqual(await Promise.all(polls), [undefined, undefined]);
+});
