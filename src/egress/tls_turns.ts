@@ -7,6 +7,7 @@
  *   records: read at once, or, if this turn of the event loop has no time left: waiting, by address, few bytes first → its turn → read
  */
 
+import { OwnerTurns } from '../shared/owner_turns.ts';
 import { addressKey } from './address_key.ts';
 
 type Work = () => void;
@@ -16,43 +17,16 @@ const turnMs = 5;
 /** Records of most responses. */
 const fewBytes = 1_024;
 
-/** Work that waits, by address. */
-class Waiting {
-  readonly #works = new Map<string, Work[]>();
-
-  get isEmpty(): boolean {
-    return this.#works.size === 0;
-  }
-
-  add(address: string, port: number, work: Work): void {
-    const key = addressKey(address, String(port)).split(':').slice(0, 3).join(':');
-    const those = this.#works.get(key);
-    if (those === undefined) this.#works.set(key, [work]);
-    else those.push(work);
-  }
-
-  take(): Work | undefined {
-    const first = this.#works.entries().next().value;
-    if (first === undefined) return undefined;
-    const [key, those] = first;
-    const work = those.shift();
-    // To the end of the turns.
-    this.#works.delete(key);
-    if (those.length > 0) this.#works.set(key, those);
-    return work;
-  }
-}
-
-const handshakes = new Waiting();
-const fewRecords = new Waiting();
-const manyRecords = new Waiting();
+const handshakes = new OwnerTurns<Work>();
+const fewRecords = new OwnerTurns<Work>();
+const manyRecords = new OwnerTurns<Work>();
 let isPlanned = false;
 /** What this turn of the event loop has spent on records. */
 let spentMs = 0;
 
 /** @param address in the form of `canonicalAddress` @param verify called later, once */
 export function takeHandshakeTurn(address: string, port: number, verify: Work): void {
-  handshakes.add(address, port, verify);
+  handshakes.add(ownerOf(address, port), verify);
   plan();
 }
 
@@ -60,10 +34,13 @@ export function takeHandshakeTurn(address: string, port: number, verify: Work): 
 export function takeRecordTurn(address: string, port: number, bytes: number, read: Work): boolean {
   const isNow = spentMs < turnMs;
   if (isNow) readRecords(read);
-  else (bytes <= fewBytes ? fewRecords : manyRecords).add(address, port, read);
+  else (bytes <= fewBytes ? fewRecords : manyRecords).add(ownerOf(address, port), read);
   plan();
   return isNow;
 }
+
+const ownerOf = (address: string, port: number) =>
+  addressKey(address, String(port)).split(':').slice(0, 3).join(':');
 
 function readRecords(read: Work): void {
   const startedAt = performance.now();

@@ -5,10 +5,12 @@
  *   first slice → waiting, by owner → its turn: next slice → waiting …
  */
 
+import { OwnerTurns } from '../../shared/owner_turns.ts';
+
 /** Milliseconds of a slice. */
 const sliceMs = 3;
 
-const waiting = new Map<string, (() => void)[]>();
+const waiting = new OwnerTurns<() => void>();
 let isPlanned = false;
 
 /** The slices of one page. The first begins at once. */
@@ -34,24 +36,17 @@ export class PageSlices {
 
 function takeTurn(owner: string): Promise<void> {
   return new Promise((resolve) => {
-    const those = waiting.get(owner);
-    if (those === undefined) waiting.set(owner, [resolve]);
-    else those.push(resolve);
+    waiting.add(owner, resolve);
     plan();
   });
 }
 
 function plan(): void {
-  if (isPlanned || waiting.size === 0) return;
+  if (isPlanned || waiting.isEmpty) return;
   isPlanned = true;
   setImmediate(() => {
     isPlanned = false;
-    const [owner, those] = waiting.entries().next().value as [string, (() => void)[]];
-    const begin = those.shift() as () => void;
-    // To the end of the turns.
-    waiting.delete(owner);
-    if (those.length > 0) waiting.set(owner, those);
-    begin();
+    waiting.take()?.();
     plan();
   });
 }

@@ -1,6 +1,7 @@
 /** Conversions that wait for one thread. Accounts take turns. */
 
 import type { ConversionSource } from '../../events/conversion_source.ts';
+import { OwnerTurns } from '../../shared/owner_turns.ts';
 import { type ConversionResult, ConversionThread } from './conversion_thread.ts';
 import type { EventContent } from './delivery_request.ts';
 
@@ -25,14 +26,11 @@ export interface ConversionLineOptions {
   onResult: (conversion: Conversion, result: ConversionResult) => void;
 }
 
-/** By account, in the order of their turns. */
-type Turns = Map<string, Conversion[]>;
-
 export class ConversionLine {
   readonly #options: ConversionLineOptions;
   readonly #thread: ConversionThread;
-  readonly #others: Turns = new Map();
-  readonly #suspects: Turns = new Map();
+  readonly #others = new OwnerTurns<Conversion>();
+  readonly #suspects = new OwnerTurns<Conversion>();
   /** How many milliseconds more than the others the suspects have had while both waited. */
   #suspectLeadMs = 0;
   #isRunning = false;
@@ -44,7 +42,7 @@ export class ConversionLine {
 
   add(conversion: Conversion): void {
     const account = accountOf(conversion);
-    append(this.#options.isSuspect(account) ? this.#suspects : this.#others, account, [conversion]);
+    (this.#options.isSuspect(account) ? this.#suspects : this.#others).add(account, conversion);
     if (!this.#isRunning) void this.#run();
   }
 
@@ -70,36 +68,22 @@ export class ConversionLine {
   }
 
   #take(): Conversion | undefined {
-    for (const [account, waiting] of this.#others) {
-      if (!this.#options.isSuspect(account)) break;
-      // It has become one while these waited.
-      this.#others.delete(account);
-      append(this.#suspects, account, waiting);
-    }
-    if (this.#others.size === 0 || this.#suspects.size === 0) this.#suspectLeadMs = 0;
-    const isTurnOfSuspects = this.#others.size === 0 || (this.#suspects.size > 0 && this.#suspectLeadMs < 0);
-    return takeTurn(isTurnOfSuspects ? this.#suspects : this.#others);
+    const { isSuspect } = this.#options;
+    // It may have become one while these waited.
+    for (
+      let account = this.#others.next;
+      account !== undefined && isSuspect(account);
+      account = this.#others.next
+    )
+      this.#suspects.add(account, ...this.#others.takeAll(account));
+    const isOneEmpty = this.#others.isEmpty || this.#suspects.isEmpty;
+    if (isOneEmpty) this.#suspectLeadMs = 0;
+    const isTurnOfSuspects = isOneEmpty ? this.#others.isEmpty : this.#suspectLeadMs < 0;
+    return (isTurnOfSuspects ? this.#suspects : this.#others).take();
   }
 }
 
 /** Events without an account share their turns. */
 export function accountOf({ event }: Conversion): string {
   return event.accountId ?? '';
-}
-
-function append(turns: Turns, account: string, conversions: Conversion[]): void {
-  const waiting = turns.get(account);
-  if (waiting === undefined) turns.set(account, conversions);
-  else waiting.push(...conversions);
-}
-
-/** The account goes to the end of the turns. */
-function takeTurn(turns: Turns): Conversion | undefined {
-  const [turn] = turns;
-  if (turn === undefined) return undefined;
-  const [account, waiting] = turn;
-  const conversion = waiting.shift();
-  turns.delete(account);
-  if (waiting.length > 0) turns.set(account, waiting);
-  return conversion;
 }
