@@ -1,8 +1,13 @@
-/** A subscriber that makes the search for its secrets in its responses slow: both repeat one letter. */
+/**
+ * A subscriber that makes the search for its secrets in its responses slow: both repeat one letter. By https, as all subscribers that an operator
+ * does not allow otherwise: without TLS, more responses can arrive in one turn of the event loop.
+ */
 
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { serverCertificate, serverKey } from '../../test/support/network/certificates.ts';
+import { withAuthority } from './authority.ts';
 import { type CrowdMember, makeCrowd } from './crowd.ts';
 import type { Incident } from './row.ts';
 import { finish, measureAlone, measureIncident, type Stage, withStage } from './stage.ts';
@@ -18,9 +23,12 @@ const headers = Object.fromEntries(
   ]),
 );
 
-export const echoedSecrets: Incident = (size) =>
+export const echoedSecrets: Incident = (size) => withAuthority(() => measure(size));
+
+const measure: Incident = (size) =>
   withStage(size, async (stage) => {
-    const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
+    const tls = { cert: serverCertificate, key: serverKey };
+    const server = createServer({ ...tls, keepAliveTimeout: 60_000 }, (request, response) => {
       for (let index = 0; index < 14; index += 1) response.setHeader(`x-${index}`, 'a'.repeat(1_000));
       request.resume().on('end', () => response.end('a'.repeat(16_384)));
     });
@@ -33,7 +41,7 @@ export const echoedSecrets: Incident = (size) =>
         urlOf: () => '',
       })) as [CrowdMember];
       for (let index = 0; index < subscriptions; index += 1)
-        await subscribe(stage, member, `http://127.0.0.1:${port}/hooks`);
+        await subscribe(stage, member, `https://127.0.0.1:${port}/hooks`);
       await measureAlone(stage);
       await measureIncident(stage, () => stage.publish(member.accountId, backlog));
       return [await finish(stage, 'echoed-secrets', 250)];

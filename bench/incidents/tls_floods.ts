@@ -5,21 +5,15 @@
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import {
-  authorityCertificate,
-  serverCertificate,
-  serverKey,
-} from '../../test/support/network/certificates.ts';
+import { serverCertificate, serverKey } from '../../test/support/network/certificates.ts';
 import {
   fullRecord,
   helloRequestMessage,
   startInjector,
   ticketMessage,
 } from '../../test/support/network/tls_injector.ts';
+import { withAuthority } from './authority.ts';
 import { type CrowdMember, makeCrowd } from './crowd.ts';
 import type { Incident, Row, Size } from './row.ts';
 import { finish, measureAlone, measureIncident, withStage } from './stage.ts';
@@ -32,18 +26,8 @@ const records = 64;
 type Version = 'TLSv1.2' | 'TLSv1.3';
 
 /** Hosts of TLS 1.3 send tickets when they have a request, so their certificate must be trusted. */
-export const tlsFloods: Incident = async (size) => {
-  const folder = mkdtempSync(join(tmpdir(), 'nuncio-bench-'));
-  const file = join(folder, 'authority.pem');
-  writeFileSync(file, authorityCertificate);
-  process.env.NODE_EXTRA_CA_CERTS = file;
-  try {
-    return [await measure(size, 'TLSv1.2'), await measure(size, 'TLSv1.3')];
-  } finally {
-    delete process.env.NODE_EXTRA_CA_CERTS;
-    rmSync(folder, { recursive: true });
-  }
-};
+export const tlsFloods: Incident = (size) =>
+  withAuthority(async () => [await measure(size, 'TLSv1.2'), await measure(size, 'TLSv1.3')]);
 
 function measure(size: Size, version: Version): Promise<Row> {
   return withStage(size, async (stage) => {
