@@ -73,10 +73,10 @@ async function whileLocked<T>(lock: ReturnType<typeof sql>, work: (tx: Database)
 
 const progressOf = (lane: number) => sql`select from lane_progress where lane = ${lane} for update`;
 
-function pending(lane: number): Outcome {
+function pending(lane: number, sequence: number): Outcome {
   return {
     lane,
-    sequence: 1,
+    sequence,
     day: new Date().toISOString().slice(0, 10),
     attempt: null,
     retry: { state: 'pending', attempts: 1, dueMs: 60_000 },
@@ -106,7 +106,7 @@ for (const table of ['lane_progress', 'retries']) {
     const record = (lane: Lane) => {
       // Its row must be written.
       lane.failures += 1;
-      recorder.add(lane, pending(lane.id));
+      recorder.add(lane, pending(lane.id, lane.failures));
     };
     await whileLocked(sql`select from ${sql.table(table)} where lane = ${locked} for update`, async () => {
       for (const lane of lanes) record(lane);
