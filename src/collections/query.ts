@@ -150,7 +150,15 @@ function readExpand(type: ResourceType, text: string | undefined, errors: Valida
 }
 
 function readNames(text: string): Set<string> {
-  return new Set(text.split(',').map((name) => name.replace(/^ +| +$/g, '')));
+  return new Set(text.split(',').map(withoutSpaces));
+}
+
+/** A loop instead of a pattern: a pattern for spaces at the end takes quadratic time for spaces elsewhere. */
+function withoutSpaces(text: string): string {
+  let [from, to] = [0, text.length];
+  while (from < to && text[from] === ' ') from += 1;
+  while (to > from && text[to - 1] === ' ') to -= 1;
+  return text.slice(from, to);
 }
 
 function checkNames(

@@ -6,7 +6,10 @@ import fc from 'fast-check';
 import { sql } from 'kysely';
 import { splitJsonArray } from '../../src/collections/cells.ts';
 import { readCursor, writeCursor } from '../../src/collections/cursor.ts';
+import { readResourceQuery } from '../../src/collections/query.ts';
+import type { ResourceType } from '../../src/collections/resource_type.ts';
 import { newId } from '../../src/crypto/ids.ts';
+import { Problem } from '../../src/http/problem.ts';
 import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
 import { testPlatform, testScopes } from '../support/servers/platform.ts';
 import { startTestServer } from '../support/servers/server.ts';
@@ -370,4 +373,19 @@ test('a JSON array, also an empty one, is split into its exact values', () => {
       },
     ),
   );
+});
+
+test('attack: names with thousands of spaces take little time', async () => {
+  const [type] = testPlatform.collections;
+  const spaces = ' '.repeat(16_000);
+  assert.deepEqual(
+    readResourceQuery(type as ResourceType, { fields: ' title ,  author' }).fields,
+    new Set(['title', 'author']),
+  );
+  const used = process.cpuUsage();
+  for (const fields of [`title${spaces}x`, `${spaces}x${spaces}`, spaces])
+    assert.throws(() => readResourceQuery(type as ResourceType, { fields }), Problem);
+  const { user } = process.cpuUsage(used);
+  // With a pattern, each takes about 100,000.
+  assert.ok(user < 50_000, `${user} µs`);
 });

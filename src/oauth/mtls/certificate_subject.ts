@@ -77,11 +77,22 @@ function isSubject(subject: string, expected: string): boolean {
 function parseDistinguishedName(text: string): [type: string, value: string][] | null {
   const parts = text.match(/(?:[^,\\]|\\.)+/gs) ?? [];
   const parsed = parts.map((part): [string, string] | null => {
-    const match = /^\s*([A-Za-z][A-Za-z0-9.-]*|[\d.]+)\s*=\s*((?:[^+\\]|\\.)*?)\s*$/s.exec(part);
-    return match === null ? null : [(match[1] as string).toUpperCase(), withoutEscapes(match[2] as string)];
+    const match = /^([A-Za-z][A-Za-z0-9.-]*|[\d.]+)\s*=((?:[^+\\]|\\.)*)$/s.exec(part.trimStart());
+    return match === null
+      ? null
+      : [(match[1] as string).toUpperCase(), withoutEscapes(trim(match[2] as string))];
   });
   const isWhole = parts.length > 0 && parts.join(',') === text && !parsed.includes(null);
   return isWhole ? (parsed as [string, string][]) : null;
+}
+
+/** A pattern for blanks at both ends would take cubic time for an app that registers thousands of them. */
+function trim(value: string): string {
+  const end = value.trimEnd().length;
+  let backslashes = 0;
+  while (value[end - 1 - backslashes] === '\\') backslashes += 1;
+  // A blank behind a backslash is escaped.
+  return value.slice(0, end + (backslashes % 2)).trimStart();
 }
 
 /** RFC 4514 section 2.4: `\` and two hexadecimal digits encode a byte, `\` and a character encode the character. */

@@ -21,8 +21,8 @@ import {
   findOutdatedLanes,
   type Release,
   releaseLanes,
-  sweepLanes,
 } from './lane_store.ts';
+import { sweepLanes } from './lane_sweep.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';

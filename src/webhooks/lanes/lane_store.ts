@@ -222,8 +222,10 @@ export async function releaseLanes(
         ${bigintArray(releases.map(({ dueMs }) => (dueMs === null ? null : Math.ceil(dueMs))))}::bigint[]
       ) as given (lane, head, cursor, due_ms)
       join lanes on lanes.id = given.lane
-      -- A lane that fan-out is adding to is not released anyway. Skipping it prevents deadlocks.
-      order by lanes.id for update of lanes skip locked
+      join lane_progress on lane_progress.lane = given.lane
+      -- A lane that fan-out is adding to is not released anyway. Skipping it prevents deadlocks. And while this statement waited for
+      -- another session, fan-out could add to none of these lanes.
+      order by lanes.id for update of lanes, lane_progress skip locked
     ),
     head as materialized (
       select lane, cursor, due_ms from locked where newest_sequence_now(lane) = head
@@ -248,7 +250,10 @@ export async function postponeLanes(db: Database, node: string, lanes: readonly 
   await sql`
     update lane_progress set owner = null, due_at = greatest(
       now() + make_interval(secs => ${postponeSeconds}::float8 * (1 + random())), paused_until)
-    where lane = any(${bigintArray(lanes)}::bigint[]) and owner = ${node}::bigint`.execute(db);
+    where lane in (
+      select lane from lane_progress
+      where lane = any(${bigintArray(lanes)}::bigint[]) and owner = ${node}::bigint for no key update skip locked
+    )`.execute(db);
 }
 
 /** Writes cursors that were left behind. Called when the node stops. */
@@ -265,11 +270,16 @@ export async function storeCursors(
     where lane_progress.lane = given.lane and lane_progress.owner = ${node}::bigint`.execute(db);
 }
 
-/** Releases all lanes of the given nodes. Other nodes claim them at once. */
+/**
+ * Releases all lanes of the given nodes. Other nodes claim them at once. A sweep releases those that another session has locked: the
+ * heartbeat waits for this statement, and without it a node sends nothing.
+ */
 export async function abandonLanes(db: Database | Transaction, nodes: readonly string[]): Promise<void> {
   await sql`
     update lane_progress set owner = null, due_at = greatest(now(), coalesce(paused_until, now()))
-    where owner = any(${nodes}::bigint[])`.execute(db);
+    where lane in (
+      select lane from lane_progress where owner = any(${nodes}::bigint[]) for no key update skip locked
+    )`.execute(db);
 }
 
 /**
@@ -279,61 +289,6 @@ export async function findHeldLanes(db: Database, node: string): Promise<number[
   const { rows } = await sql<{ lane: string }>`
     select lane from lane_progress where owner = ${node}::bigint`.execute(db);
   return rows.map(({ lane }) => Number(lane));
-}
-
-/** What a sweep of a slice of all lanes found. */
-export interface Sweep {
-  /** The last lane of the slice; null if it was the last slice. */
-  last: number | null;
-  /** Lanes that name this node. */
-  held: number[];
-  /** Lanes that were released or made due. */
-  repaired: number;
-}
-
-/**
- * Sweeps the lanes of live subscriptions after `after`, in order of their ids. Releases lanes of nodes that no longer exist: a node can claim a lane
- * after its removal. Makes lanes due that have deliveries but neither a lease nor a due time.
- * @param limit maximum lanes
- */
-export async function sweepLanes(db: Database, node: string, after: number, limit: number): Promise<Sweep> {
-  const { rows } = await sql<{ last: string | null; count: number; held: string; repaired: number }>`
-    with slice as materialized (
-      select s.lane, s.state, p.owner, p.due_at, p.cursor, p.is_pulled
-      from (
-        select lane, state from subscriptions
-        where lane > ${after}::bigint and state <> 'ended' order by lane limit ${limit}::int
-      ) as s
-      cross join lateral (select owner, due_at, cursor, is_pulled from lane_progress where lane = s.lane offset 0) as p
-    ),
-    orphan as (
-      update lane_progress set owner = null, due_at = greatest(now(), coalesce(lane_progress.paused_until, now()))
-      from slice
-      where lane_progress.lane = slice.lane and lane_progress.owner = slice.owner
-        and not exists (select from nodes n where n.id = slice.owner offset 0)
-      returning 1 as repaired
-    ),
-    forgotten as materialized (
-      select slice.lane from slice
-      cross join lateral (select newest_sequence(lanes) as newest from lanes where id = slice.lane offset 0) as head
-      where slice.owner is null and slice.due_at is null and slice.state = 'active' and not slice.is_pulled
-        and (head.newest > slice.cursor
-          or exists (select from retries r where r.lane = slice.lane and r.due_at is not null offset 0))
-    ),
-    woken as (
-      update lane_progress set due_at = now() from forgotten
-      where lane_progress.lane = forgotten.lane and lane_progress.owner is null and lane_progress.due_at is null
-      returning 1 as repaired
-    )
-    select (select max(lane) from slice) as last, (select count(*)::int from slice) as count,
-      (select coalesce(string_agg(lane::text, ','), '') from slice where owner = ${node}::bigint) as held,
-      (select count(*)::int from orphan) + (select count(*)::int from woken) as repaired`.execute(db);
-  const { last, count, held, repaired } = rows[0] as (typeof rows)[number];
-  return {
-    last: count < limit ? null : Number(last),
-    held: held === '' ? [] : held.split(',').map(Number),
-    repaired,
-  };
 }
 
 /** Finds lanes with newer deliveries than the node knows. @returns their heads */

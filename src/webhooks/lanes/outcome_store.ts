@@ -51,6 +51,48 @@ export async function excludeWritten(db: Database, outcomes: readonly Outcome[])
   );
 }
 
+/** Returns the lanes whose outcomes cannot be written now, because another session has locked a row of theirs. */
+export async function findLockedLanes(db: Database, outcomes: readonly Outcome[]): Promise<number[]> {
+  const retried = outcomes.filter(({ retry, hadRetry }) => retry !== null || hadRetry);
+  const { rows } = await sql<{ lane: string }>`
+    with given as materialized (
+      select distinct lane from unnest(${bigintArray(outcomes.map(({ lane }) => lane))}::bigint[]) as lane
+    ),
+    free as materialized (
+      select given.lane from given
+      cross join lateral (
+        select from lane_progress where lane = given.lane for no key update skip locked
+      ) as progress
+    ),
+    retried as materialized (
+      select each.lane, each.sequence
+      from unnest(
+        ${bigintArray(retried.map(({ lane }) => lane))}::bigint[], ${bigintArray(retried.map(({ sequence }) => sequence))}::bigint[]
+      ) as each (lane, sequence)
+      cross join lateral (select from retries where lane = each.lane and sequence = each.sequence offset 0) as row
+    ),
+    free_retries as materialized (
+      select retried.lane, retried.sequence from retried
+      cross join lateral (
+        select from retries where lane = retried.lane and sequence = retried.sequence for update skip locked
+      ) as row
+    )
+    select lane from given where lane not in (select lane from free)
+    union
+    select lane from retried where (lane, sequence) not in (select lane, sequence from free_retries)`.execute(
+    db,
+  );
+  return rows.map(({ lane }) => Number(lane));
+}
+
+/** Whether the outcomes of a lane had to wait for another session for too long. */
+export function isInTheWay(error: unknown): boolean {
+  return /^(55P03|40P01)$/.test(String((error as { code?: unknown } | null)?.code));
+}
+
+/** Milliseconds that the statement waits for a row. Shorter than PostgreSQL takes to find a deadlock. */
+const lockTimeoutMs = 100;
+
 /**
  * A condition on a row with a column `lane`. In this form the lanes are hashed; a join would compare them one by one,
  * because the planner assumes ten elements for an array parameter.
@@ -60,6 +102,7 @@ const isLeased = sql`case when lane in (select lane from leased) then true end`;
 /**
  * Writes outcomes and progress in one transaction.
  * @returns lanes whose lease this node has lost; nothing is written for them
+ * @throws Error of the database; with `isInTheWay` if another session has locked a row of a lane
  */
 export async function writeOutcomes(
   db: Database,
@@ -96,6 +139,10 @@ function storeProgress(node: string, progress: readonly Progress[]) {
   // statement only checks need no lock.
   return sql`
     node as materialized (select id from nodes where id = ${node}::bigint for key share),
+    -- Of this statement only. Whoever ends this node's membership is waited for.
+    patience as materialized (
+      select set_config('lock_timeout', ${String(lockTimeoutMs)}, true) from (select count(*) from node) as known
+    ),
     moved as (
       update lane_progress set
         cursor = greatest(lane_progress.cursor, given.cursor),
@@ -108,6 +155,7 @@ function storeProgress(node: string, progress: readonly Progress[]) {
         ${bigintArray(advanced.map(({ failures }) => failures))}::bigint[],
         ${doubleArray(advanced.map(({ pauseMs }) => pauseMs))}::float8[]
       ) as given (lane, cursor, failures, pause_ms)
+      cross join patience
       where lane_progress.lane = given.lane and lane_progress.owner = (select id from node)
       returning lane_progress.lane
     ),
@@ -115,6 +163,7 @@ function storeProgress(node: string, progress: readonly Progress[]) {
       select lane from moved
       union all
       select given.lane from unnest(${bigintArray(lagging.map(({ lane }) => lane))}::bigint[]) as given (lane)
+      cross join patience
       cross join lateral (
         select from lane_progress where lane = given.lane and owner = (select id from node) offset 0
       ) as progress

@@ -1,12 +1,20 @@
 /**
  * Collects outcomes of all lanes and writes them together: at once after a quiet time, and under load one statement
- * every few milliseconds. During an outage it keeps them, and reports when there are too many to continue.
+ * every few milliseconds. During an outage it keeps them, and reports when there are too many to continue. Outcomes of a lane that
+ * another session has locked are set aside, and the lane is paused.
  */
 
 import type { Database } from '../../database/database.ts';
 import type { Lane } from './lane.ts';
 import type { Outcome } from './outcome_policy.ts';
-import { excludeWritten, type Progress, writeOutcomes } from './outcome_store.ts';
+import {
+  excludeWritten,
+  findLockedLanes,
+  isInTheWay,
+  type Progress,
+  writeOutcomes,
+} from './outcome_store.ts';
+import { SetAside } from './set_aside.ts';
 
 /** Milliseconds between the end of one statement and the start of the next. */
 const flushIntervalMs = 4;
@@ -48,9 +56,16 @@ export class Recorder {
   /** When the last statement ended. */
   #writtenAt = Number.NEGATIVE_INFINITY;
   #writing: Promise<void> | undefined;
+  readonly #aside: SetAside;
 
   constructor(options: RecorderOptions) {
     this.#options = options;
+    this.#aside = new SetAside({
+      findLocked: (outcomes) => findLockedLanes(options.db, outcomes),
+      onFree: (lane, outcomes) => {
+        for (const outcome of outcomes) this.add(lane, outcome);
+      },
+    });
   }
 
   get isFull(): boolean {
@@ -59,7 +74,7 @@ export class Recorder {
 
   /** Whether the lane has unwritten outcomes. Releasing it now would lose them. */
   hasOutcomesOf(lane: Lane): boolean {
-    return this.#lanes.has(lane) || this.#beingWritten.has(lane);
+    return this.#lanes.has(lane) || this.#beingWritten.has(lane) || this.#aside.has(lane);
   }
 
   /**
@@ -69,6 +84,10 @@ export class Recorder {
    */
   add(lane: Lane, outcome: Outcome): void {
     if (lane.isLost) return;
+    if (this.#aside.has(lane)) {
+      this.#aside.add(lane, outcome);
+      return;
+    }
     this.#outcomes.push(outcome);
     this.#holders.push(lane);
     this.#lanes.add(lane);
@@ -93,10 +112,12 @@ export class Recorder {
    */
   async flush(): Promise<void> {
     let failures = 0;
+    this.#aside.takeAll();
     while (failures < flushFailuresMax && (this.#outcomes.length > 0 || this.#writing !== undefined)) {
       this.#begin();
       await this.#writing;
       if (this.#failed) failures += 1;
+      else if (this.#aside.takeAll()) failures += 1;
     }
   }
 
@@ -162,6 +183,10 @@ export class Recorder {
         outcomes.filter(({ lane }) => !isLost.has(lane)),
       );
     } catch (error) {
+      if (isInTheWay(error)) {
+        await this.#setAside(outcomes, holders, error as Error);
+        return;
+      }
       this.#failed = true;
       onError(error as Error);
       for (const lane of lanes) lane.stored = null;
@@ -179,6 +204,31 @@ export class Recorder {
     } finally {
       this.#beingWritten = new Set();
     }
+  }
+
+  /**
+   * The statement wrote nothing. Sets the outcomes of locked lanes aside; the next statement has the others. If no lane is locked any more
+   * as far as can be seen, it has half of them, until the lane is found.
+   */
+  async #setAside(outcomes: readonly Outcome[], holders: readonly Lane[], cause: Error): Promise<void> {
+    const { db, onError } = this.#options;
+    const found = await findLockedLanes(db, outcomes).catch(() => []);
+    const isFound = found.length > 0 || outcomes.length === 1;
+    const locked = new Set(found.length > 0 ? found : isFound ? [outcomes[0]?.lane] : []);
+    if (isFound) onError(new Error('another session has locked a lane, whose outcomes wait', { cause }));
+    else this.#batch = Math.max(outcomes.length >> 1, 1);
+    const [all, allHolders] = [outcomes.concat(this.#outcomes), holders.concat(this.#holders)];
+    this.#outcomes = [];
+    this.#holders = [];
+    for (const [index, outcome] of all.entries()) {
+      const lane = allHolders[index] as Lane;
+      if (locked.has(lane.id)) this.#aside.add(lane, outcome);
+      else {
+        this.#outcomes.push(outcome);
+        this.#holders.push(lane);
+      }
+    }
+    this.#lanes = new Set(this.#holders);
   }
 }
 

@@ -237,8 +237,13 @@ export async function readStats(
   lanes: readonly number[],
   { since, until, seconds }: StatsRange,
 ): Promise<{ buckets: StatsBucket[]; totals: Stats }> {
+  // Summed by PostgreSQL: a thousand subscriptions have 744,000 buckets in a month.
+  const sums = Array.from(
+    { length: countsLength },
+    (_, index) => sql`coalesce(sum(s.counts[${sql.lit(index + 1)}]), 0)::text`,
+  );
   const { rows } = await sql<{ bucket: Date; counts: string[] }>`
-    select s.bucket, s.counts
+    select s.bucket, array[${sql.join(sums)}] as counts
     from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
     cross join lateral (
       select bucket, counts from delivery_stats
@@ -246,16 +251,14 @@ export async function readStats(
         and bucket > ${since}::timestamptz - make_interval(secs => ${seconds}) and bucket < ${until}
       offset 0
     ) as s
+    group by s.bucket
     order by s.bucket`.execute(db);
-  const byTime = new Map<number, number[]>();
   let total = new Array<number>(countsLength).fill(0);
-  for (const { bucket, counts } of rows) {
+  const buckets = rows.map(({ bucket, counts }) => {
     const numbers = counts.map(Number);
-    const known = byTime.get(bucket.getTime());
-    byTime.set(bucket.getTime(), known === undefined ? numbers : sum(known, numbers));
     total = sum(total, numbers);
-  }
-  const buckets = [...byTime].map(([at, counts]) => ({ at: new Date(at), ...describe(counts) }));
+    return { at: bucket, ...describe(numbers) };
+  });
   return { buckets, totals: describe(total) };
 }
 

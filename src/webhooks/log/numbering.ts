@@ -70,7 +70,8 @@ export async function settleLanes(db: Database, today: string): Promise<void> {
         order by id limit ${settledMax}::int for no key update skip locked
       ),
       settled as (
-        update lanes set next_sequence = newest_sequence(lanes) + 1, day = null from slice where lanes.id = slice.id
+        -- Now: a pass may have added to the lane since this statement began, and leaves no other mark in its row.
+        update lanes set next_sequence = newest_sequence_now(lanes.id) + 1, day = null from slice where lanes.id = slice.id
       )
       select max(id) as last, count(*)::int as count from slice`.execute(db);
     const { last, count } = rows[0] as (typeof rows)[number];

@@ -68,14 +68,18 @@ export async function disableOfUser(
 }
 
 /**
- * Disables a subscription because of its responses, and notifies the owner's other subscriptions.
- * @returns whether it was active
+ * Disables a subscription because of its responses, and notifies the owner's other subscriptions. Waits for no other session: the
+ * deliveries share its connections, and later responses will be the same.
+ * @returns whether it did
  */
 export async function disableByWorker(db: Database, lane: number, reason: DisabledReason): Promise<boolean> {
   return db.transaction().execute(async (tx) => {
     const { rows } = await sql`
       update subscriptions set state = 'disabled', disabled_reason = ${reason}, updated_at = now()
-      where lane = ${lane} and state = 'active' returning id`.execute(tx);
+      where lane in (
+        select lane from subscriptions where lane = ${lane} and state = 'active' for no key update skip locked
+      )
+      returning id`.execute(tx);
     if (rows.length === 0) return false;
     await notifyOwner(tx, lane, disabledName, { reason });
     return true;

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { markDue } from '../../../src/webhooks/fan_out/mark_due.ts';
-import { sweepLanes } from '../../../src/webhooks/lanes/lane_store.ts';
+import { sweepLanes } from '../../../src/webhooks/lanes/lane_sweep.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import {
   type App,

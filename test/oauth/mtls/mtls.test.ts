@@ -312,6 +312,22 @@ test('subject names are compared part by part in any string type', () => {
   assert.ok(ip('IP Address:2001:DB8:0:0:0:0:0:1', '2001:db8::1'));
 });
 
+test('attack: a registered subject with thousands of spaces is compared quickly', () => {
+  const dn = (expected: string) =>
+    certificateMatches({ subject: 'CN=x', subjectAltName: '' }, 'tls_client_auth_subject_dn', expected);
+  const spaces = ' '.repeat(2_000);
+  const used = process.cpuUsage();
+  assert.ok(dn(`${spaces}CN${spaces}=${spaces}x${spaces}`));
+  for (const expected of [`CN=${spaces}+`, `CN=x${spaces}+`, `${spaces}+`, `CN=x${spaces}\\${spaces}+`])
+    assert.ok(!dn(expected));
+  const { user } = process.cpuUsage(used);
+  // With patterns for the spaces, some take more than a million.
+  assert.ok(user < 100_000, `${user} µs`);
+  const escaped = { subject: 'CN=x ', subjectAltName: '' };
+  assert.ok(certificateMatches(escaped, 'tls_client_auth_subject_dn', 'CN=x\\ '));
+  assert.ok(!certificateMatches(escaped, 'tls_client_auth_subject_dn', 'CN=x '));
+});
+
 test('an unbound token needs no certificate', async () => {
   const client = await createTestClient(server);
   const { accessToken } = await authorize(server, { account, client, scopes: ['read:posts'] });

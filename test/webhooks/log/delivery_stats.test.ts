@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { openDatabase } from '../../../src/database/database.ts';
-import { DeliveryCounts } from '../../../src/webhooks/log/delivery_stats.ts';
+import { DeliveryCounts, readStats } from '../../../src/webhooks/log/delivery_stats.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 
 const server = await startTestServer({ after });
@@ -59,4 +59,24 @@ test('many counts are written in parts, and counts of a bucket that waits are wr
       [last, 2],
     ],
   );
+});
+
+test('attack: buckets of many subscriptions are summed by the database', async () => {
+  const many = lanes.slice(0, 100);
+  await sql`
+    insert into delivery_stats (lane, seconds, bucket, counts)
+    select lane, 3600, to_timestamp(${at / 1_000}::float8) - hour * interval '1 hour', array[hour, 1, 0]::bigint[]
+    from unnest(${many}::bigint[]) as lane cross join generate_series(1, 720) as hour`.execute(server.db);
+  const range = { since: new Date(at - 720 * 3_600_000), until: new Date(at), seconds: 3_600 };
+  const used = process.cpuUsage();
+  const { buckets, totals } = await readStats(server.db, many, range);
+  const { user } = process.cpuUsage(used);
+  assert.equal(buckets.length, 720);
+  assert.equal(buckets[0]?.at.getTime(), range.since.getTime());
+  assert.equal(buckets[0]?.outcomes.attempts, 720 * many.length);
+  assert.equal(totals.outcomes.attempts, ((720 * 721) / 2) * many.length);
+  assert.equal(totals.outcomes.succeeded, 720 * many.length);
+  assert.equal(totals.outcomes.failed, 0);
+  // Reading 72,000 rows took 400,000.
+  assert.ok(user < 100_000, `${user} µs`);
 });

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { newId } from '../../../src/crypto/ids.ts';
 import { textArray } from '../../../src/database/arrays.ts';
@@ -11,6 +12,7 @@ import { fanOut, type KindArrays } from '../../../src/webhooks/fan_out/fan_out.t
 import { passLimits } from '../../../src/webhooks/fan_out/outbox_selection.ts';
 import { Turns } from '../../../src/webhooks/fan_out/turns.ts';
 import { releaseLanes } from '../../../src/webhooks/lanes/lane_store.ts';
+import { settleLanes } from '../../../src/webhooks/log/numbering.ts';
 import { sendTest } from '../../../src/webhooks/log/resend.ts';
 import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import type { Subscription } from '../../../src/webhooks/subscriptions/subscription.ts';
@@ -54,7 +56,7 @@ async function addDeadVersions(db: Database): Promise<void> {
 const dayAgo = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString().slice(0, 10);
 
 /** Adds events of a day to the outbox. */
-async function publish(db: Database, count: number, day = dayAgo(0)): Promise<void> {
+async function publish(db: Database, count: number, day = dayAgo(0), lane = 1): Promise<void> {
   for (const table of ['events', 'deliveries', 'attempts'])
     await sql`select ensure_day_partition(${table}, ${day}::date)`.execute(db);
   await sql`
@@ -64,7 +66,9 @@ async function publish(db: Database, count: number, day = dayAgo(0)): Promise<vo
       returning position
     )
     insert into outbox (day, turn, positions, lanes)
-    select ${day}::date, ${account}, array_agg(position order by position), '{1}' from event`.execute(db);
+    select ${day}::date, ${account}, array_agg(position order by position), array[${lane}::bigint] from event`.execute(
+    db,
+  );
 }
 
 /** A pass over all events of a day. */
@@ -83,8 +87,8 @@ async function pass(db: Database, day = dayAgo(0)): Promise<number[]> {
   return additions.flatMap(({ first, events }) => events.map((_event, index) => first + index));
 }
 
-async function fanOutOf(db: Database, count: number, day?: string): Promise<number[]> {
-  await publish(db, count, day);
+async function fanOutOf(db: Database, count: number, day?: string, lane?: number): Promise<number[]> {
+  await publish(db, count, day, lane);
   return pass(db, day);
 }
 
@@ -103,9 +107,11 @@ async function readTail(db: Database): Promise<Tail> {
 }
 
 /** Checks that the lane's numbers are 1, 2, 3 … */
-async function assertGapless(db: Database, count: number): Promise<void> {
+async function assertGapless(db: Database, count: number, lane = 1): Promise<void> {
   const { rows } = await sql<{ numbers: number[] }>`
-    select array_agg(sequence::int order by sequence) as numbers from deliveries where lane = 1`.execute(db);
+    select array_agg(sequence::int order by sequence) as numbers from deliveries where lane = ${lane}::bigint`.execute(
+    db,
+  );
   assert.deepEqual(
     rows[0]?.numbers,
     Array.from({ length: count }, (_, index) => index + 1),
@@ -309,4 +315,26 @@ test('an epoch begins after the newest delivery, and moves cursors back that are
   await beginEpoch(db);
   const { rows: moved } = await sql`select cursor::int from lane_progress`.execute(db);
   assert.deepEqual(moved, [{ cursor: 0 }]);
+});
+
+test('a lane that is settled while a late pass adds to it gives no number twice', async (t) => {
+  const db = await openLane(t);
+  await addDeadVersions(db);
+  const [past, last, count] = [dayAgo(1), 5_000, 600];
+  // Many lanes before it: the statement locks it some milliseconds after it has begun.
+  await sql`
+    insert into subscriptions (id, lane, owner, account_id, url, kinds, signature, secret)
+    select gen_random_uuid(), lane, 'user', ${newId()}, 'http://127.0.0.1/', '{*}', 'timestamp', ''
+    from (select 3999 + generate_series(1, ${count}::int) union all select ${last}::int) as each (lane)`.execute(
+    db,
+  );
+  await sql`insert into lanes (id) select lane from subscriptions where lane >= 4000`.execute(db);
+  for (let round = 0; round < 40; round += 1) {
+    await sql`update lanes set day = ${past}::date where id between 4000 and 4999`.execute(db);
+    await fanOutOf(db, 1, past, last);
+    await publish(db, 1, past, last);
+    await Promise.all([pass(db, past), sleep(round % 8).then(() => settleLanes(db, dayAgo(0)))]);
+    await fanOutOf(db, 1, undefined, last);
+    await assertGapless(db, 3 * (round + 1), last);
+  }
 });

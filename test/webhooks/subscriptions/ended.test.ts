@@ -5,7 +5,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { newId } from '../../../src/crypto/ids.ts';
 import { endClient, withdrawGrant } from '../../../src/grants/grant.ts';
-import { sweepLanes } from '../../../src/webhooks/lanes/lane_store.ts';
+import { sweepLanes } from '../../../src/webhooks/lanes/lane_sweep.ts';
 import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { type App, createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
