@@ -33,8 +33,6 @@ export async function resendDelivery(
     if (row.state === 'cancelled') return 'cancelled';
     if (row.state === 'pending' && row.attempt_count === '0') return 'due';
     const base = row.state === 'held' ? 'pending' : row.state;
-    // In the order in which outcomes are written, so that the two do not deadlock.
-    await sql`select from lane_progress where lane = ${subscription.lane} for no key update`.execute(tx);
     await sql`
       insert into retries (lane, sequence, day, state, attempts, due_at, resends)
       values (${subscription.lane}, ${sequence}, ${row.day}::date, ${base}, least(${row.attempt_count}::bigint, 32767), now(), 1)

@@ -17,19 +17,11 @@ import {
 import { sweepLanes } from '../../../src/webhooks/lanes/lane_sweep.ts';
 import type { Outcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
 import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
-import { resendDelivery } from '../../../src/webhooks/log/resend.ts';
 import { AgentCursors } from '../../../src/webhooks/subscriptions/agent_cursor.ts';
 import { addNode } from '../../support/database/other_node.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
-import {
-  type App,
-  createApp,
-  createPublisher,
-  publish,
-  subscribe,
-  until,
-} from '../../support/webhooks/apps.ts';
-import { answer, startSubscriber } from '../../support/webhooks/subscriber.ts';
+import { createApp, subscribe } from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;
@@ -159,49 +151,4 @@ test('lanes are released, postponed and taken from dead nodes, except one whose 
   }
   await sweepLanes(db, '93', Math.min(...lanes) - 1, 10_000);
   assert.notEqual((await ownersOf(lanes))[0], '94');
-});
-
-test('a resend waits for the lane before it locks the delivery, as outcomes do', async (t) => {
-  const publisher = await createPublisher(server);
-  const subscriber = await startSubscriber(t, answer(500));
-  const app: App = await createApp(server);
-  const { id } = await subscribe(app, { url: subscriber.url });
-  await publish(publisher, app.account, ['fails']);
-  const retriesOf = async (tx: Database, lock: ReturnType<typeof sql>) =>
-    (
-      await sql`
-        select from retries where lane = (select lane from subscriptions where id = ${id}) ${lock}`.execute(
-        tx,
-      )
-    ).rows.length;
-  await until(
-    () => retriesOf(db, sql``),
-    (count) => count === 1,
-  );
-  const { body } = await app.request('GET', `/subscriptions/${id}/deliveries`);
-  const owner = {
-    kind: 'grant',
-    accountId: app.account.id,
-    clientId: app.clientId,
-    grantId: app.grantId,
-  } as const;
-  const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${id}`.execute(db);
-  const { resending } = await whileLocked(progressOf(Number(rows[0]?.lane)), async (tx) => {
-    const resending = resendDelivery(db, owner, body.items[0].id);
-    await until(
-      async () =>
-        (
-          await sql`
-            select from pg_stat_activity
-            where wait_event_type = 'Lock' and query like '%lane_progress%' and query not like '%leased%'`.execute(
-            db,
-          )
-        ).rows.length,
-      (waiting) => waiting > 0,
-    );
-    // A statement that records an outcome would take this lock now.
-    assert.equal(await retriesOf(tx, sql`for update nowait`), 1);
-    return { resending };
-  });
-  assert.equal(await resending, 'due');
 });
