@@ -20,7 +20,7 @@ import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
 import { AgentCursors } from '../../../src/webhooks/subscriptions/agent_cursor.ts';
 import { addNode } from '../../support/database/other_node.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
-import { createApp, subscribe } from '../../support/webhooks/apps.ts';
+import { createApp, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
