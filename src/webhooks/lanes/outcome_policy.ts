@@ -8,7 +8,7 @@
 import { pingName } from '../../events/built_in_names.ts';
 import { type AttemptError, attemptErrors } from '../sending/attempt_error.ts';
 import { policyOf } from '../sending/delivery_policy.ts';
-import { hideInBody, hideInText } from '../sending/echoed_secrets.ts';
+import { hideInBody, hideInHeaders } from '../sending/echoed_secrets.ts';
 import type { ExchangeResult } from '../sending/exchange.ts';
 import { circuitPause, pauseAfter, readRetryAfter } from '../sending/retry_schedule.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
@@ -153,7 +153,7 @@ function toRecord(
     error: isAccepted ? null : (result.error ?? 'unexpected_status'),
     // Null for a kept connection. Without a family if no connection was opened.
     connection: wasConnected && connection === null ? null : JSON.stringify({ ...connection, reason }),
-    headers: secrets.length === 0 ? result.headersText : hideInText(result.headersText, secrets),
+    headers: secrets.length === 0 ? result.headersText : hideInHeaders(result.headersText, secrets),
     body: secrets.length === 0 ? result.body : hideInBody(result.body, result.truncated, secrets),
     truncated: result.truncated,
   };

@@ -40,6 +40,21 @@ export function hideInText(text: string | null, secrets: readonly string[]): str
   return shown === before ? text : shown.toString('latin1');
 }
 
+/**
+ * @param json headers of a response
+ * @returns null if nothing can be shown: a secret may look like a part of JSON itself, and what is left is none
+ */
+export function hideInHeaders(json: string | null, secrets: readonly string[]): string | null {
+  const shown = hideInText(json, secrets);
+  if (shown === null || shown === json) return shown;
+  try {
+    JSON.parse(shown);
+    return shown;
+  } catch {
+    return null;
+  }
+}
+
 /** @param truncated whether the end is missing, and with it perhaps that of a secret */
 export function hideInBody(
   body: Buffer | null,
