@@ -1,8 +1,8 @@
 /**
  * Fan-out turns events into deliveries. One set-based statement takes events from the outbox account by account
  * (outbox_selection.ts), finds every subscription whose owner may read them now, numbers the deliveries in each lane without
- * gaps (log/numbering.ts), and inserts them. A second statement makes the lanes due that no node leases (mark_due.ts). One node at a time fans
- * out. A lane keeps each account's events in order; in a lane with events of many accounts, the accounts take turns.
+ * gaps (log/numbering.ts), and inserts them. A second statement makes the lanes due that no node leases (mark_due.ts). One node at
+ * a time fans out. A lane keeps each account's events in order; in a lane with events of many accounts, the accounts take turns.
  * Writes `deliveries`, `deferred_deliveries` and `lanes`, and deletes from `outbox`.
  *
  *   committed → outbox → (one statement) → deliveries → lanes due → handed to the worker, or read by it

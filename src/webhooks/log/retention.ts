@@ -19,8 +19,7 @@ import { deleteResponses } from './response_retention.ts';
 
 /**
  * Creates the partitions of the coming days and drops expired ones. A day that still has pending deliveries, or a lane that is locked, is
- * kept. Then deletes
- * from the other tables, in batches. An error of one step does not stop the others, except where they need its result.
+ * kept. Then deletes from the other tables, in batches. An error of one step does not stop the others, except where they need its result.
  * @param slow the connections for reading many rows and for deleting
  * @returns false if locks of others, such as a backup, were in the way: call again soon
  * @throws AggregateError at the end, with the errors of all steps that failed

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { newId } from '../../../src/crypto/ids.ts';
 import { textArray } from '../../../src/database/arrays.ts';
-import { type Database, openDatabase } from '../../../src/database/database.ts';
+import type { Database } from '../../../src/database/database.ts';
 import { beginEpoch } from '../../../src/database/epoch.ts';
 import { fanOut, type KindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
 import { passLimits } from '../../../src/webhooks/fan_out/outbox_selection.ts';
@@ -16,7 +16,7 @@ import { settleLanes } from '../../../src/webhooks/log/numbering.ts';
 import { sendTest } from '../../../src/webhooks/log/resend.ts';
 import { applyRetention } from '../../../src/webhooks/log/retention.ts';
 import type { Subscription } from '../../../src/webhooks/subscriptions/subscription.ts';
-import { createDatabase } from '../../support/database/database.ts';
+import { openTestDatabase } from '../../support/database/open_database.ts';
 import { addNode } from '../../support/database/other_node.ts';
 
 const none = textArray([]);
@@ -26,12 +26,7 @@ const account = newId();
 const ofLane = { id: newId(), lane: 1 } as Subscription;
 
 async function openLane(t: TestContext): Promise<Database> {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 6 });
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
+  const { db } = await openTestDatabase(t, 6);
   await sql`
     insert into subscriptions (id, lane, owner, account_id, url, kinds, signature, secret)
     values (${ofLane.id}, 1, 'user', ${account}, 'http://127.0.0.1/', '{*}', 'timestamp', '')`.execute(db);
