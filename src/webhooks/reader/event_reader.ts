@@ -25,6 +25,8 @@ import { PageSlices } from './page_turns.ts';
 
 /** Maximum bytes of bodies on one page. A single larger event comes alone. */
 const pageBytesMax = 2_097_152;
+/** Milliseconds after which the rights to a page are read again before it is sent: its events may have waited to be converted or signed. */
+const staleMs = 100;
 
 /** Sequences that are not among the items. */
 export interface Gap {
@@ -103,6 +105,7 @@ export class EventReader {
     if (after > head) return { kind: 'ahead', head };
     const upTo = Math.min(head, after + limit);
     if (upTo === after) return { kind: 'page', items: [], gaps: [], through: after, head };
+    const readAt = performance.now();
     const found = await readNewDeliveries(db, kinds, [{ lane, after, upTo }]);
     if (found.length === 0) {
       const through = ((await this.#firstKept(lane, after)) ?? head + 1) - 1;
@@ -114,7 +117,24 @@ export class EventReader {
     const events = await this.#show(row, await readEvents(db, withinBytes(found, bytesMax)));
     const present = this.#present(subscription, row);
     const slices = new PageSlices(currentUser()?.owner ?? String(lane));
-    return { kind: 'page', ...(await divide(found, events, after, upTo, bytesMax, present, slices)), head };
+    const page = await divide(found, events, after, upTo, bytesMax, present, slices);
+    if (performance.now() - readAt > staleMs && !(await this.#areAllowed(lane, after, page)))
+      return this.read(subscription, { after, limit, bytesMax });
+    return { kind: 'page', ...page, head };
+  }
+
+  /** Whether all items of a page may still be read. */
+  async #areAllowed(
+    lane: number,
+    after: number,
+    page: Pick<EventPage, 'items' | 'through'>,
+  ): Promise<boolean> {
+    const { db, kinds } = this.#options;
+    const found = await readNewDeliveries(db, kinds, [{ lane, after, upTo: page.through }]);
+    const allowed = new Set(
+      found.flatMap(({ sequence, isAllowed, isSuspended }) => (isAllowed && !isSuspended ? [sequence] : [])),
+    );
+    return page.items.every(({ sequence }) => allowed.has(sequence));
   }
 
   /** The events as the subscription gets them. Null for those that cannot be converted. */

@@ -30,17 +30,21 @@ const server = await startTestServer({ after });
 const { db } = server;
 const publisher = await createPublisher(server);
 const platform = await loadPlatform(null);
-const reader = new EventReader({
+const presentation = {
+  baseUrl: server.baseUrl,
+  resources: new Map(),
+  versions: new Map(),
+  conversions: null,
+};
+const options = {
   db,
   kinds: kindArrays(createCatalogue(platform.eventKinds)),
   sealer: createSealer(testSecret, 'subscription-secret'),
   headerNames: defaultHeaderNames,
   signers: () => [],
-  presenter: new Presenter(
-    { baseUrl: server.baseUrl, resources: new Map(), versions: new Map(), conversions: null },
-    () => {},
-  ),
-});
+  presenter: new Presenter(presentation, () => {}),
+};
+const reader = new EventReader(options);
 
 /** @param earlier marks of events from before the subscription */
 async function setUp(t: Parameters<typeof startSubscriber>[0], earlier: string[] = []) {
@@ -143,6 +147,41 @@ for (const seed of [1, 2, 3]) {
     assert.deepEqual(await reader.read(subscription, { after: 0, limit: 10 }), { kind: 'terminated' });
   });
 }
+
+/** A presenter for which each event waits, as it does for a conversion. */
+class WaitingPresenter extends Presenter {
+  readonly #wait: () => Promise<void>;
+
+  constructor(wait: () => Promise<void>) {
+    super(presentation, () => {});
+    this.#wait = wait;
+  }
+
+  override async present(...given: Parameters<Presenter['present']>) {
+    await this.#wait();
+    return super.present(...given);
+  }
+}
+
+test('attack: a page that waited is not returned after the withdrawal of its grant', async (t) => {
+  const { app, subscription } = await setUp(t);
+  await publish(publisher, app.account, ['one']);
+  await fannedOut(server);
+  let isWithdrawn = false;
+  const waiting = new EventReader({
+    ...options,
+    presenter: new WaitingPresenter(async () => {
+      if (isWithdrawn) await withdrawGrant(db, app.grantId, 'user');
+      await sleep(150);
+    }),
+  });
+  const range = { after: 0, limit: 10 };
+  const page = await waiting.read(subscription, range);
+  assert.ok(page.kind === 'page');
+  assert.equal(page.items.length, 1);
+  isWithdrawn = true;
+  assert.deepEqual(await waiting.read(subscription, range), { kind: 'terminated' });
+});
 
 test('after a withdrawal in the middle of publishing, no read returns an event', async (t) => {
   const { app, subscription } = await setUp(t);
