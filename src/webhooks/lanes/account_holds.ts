@@ -50,9 +50,14 @@ export class AccountHolds {
     this.#releasedDuringRead.clear();
   }
 
+  /** Whether the event's account is on hold now. */
+  holds({ accountId }: EventContent): boolean {
+    return accountId !== null && this.#held.has(accountId);
+  }
+
   /** Whether the event's account is on hold now, or was at the start of the current read. */
-  covers({ accountId }: EventContent): boolean {
-    return accountId !== null && (this.#held.has(accountId) || this.#releasedDuringRead.has(accountId));
+  covers(event: EventContent): boolean {
+    return this.holds(event) || this.#releasedDuringRead.has(event.accountId ?? '');
   }
 
   /** Grows with each hold of the account. */

@@ -125,7 +125,7 @@ export class DeliveryReader {
       } else if (event === undefined) {
         // Left out because the other bodies used up the space. The next read starts here.
         cut.add(lane.id);
-      } else if (lane.isEventHeld(event)) {
+      } else if (lane.isEventHeld(event) && !lane.subscription.ordered) {
         lane.readThrough = delivery.sequence;
         retries.putBack(lane, delivery);
       } else {

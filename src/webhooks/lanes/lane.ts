@@ -81,9 +81,7 @@ export class Lane extends LaneGate {
   readonly #retrying = new Set<number>();
   /** Deliveries past `attemptedThrough` whose first attempt has ended. */
   readonly #done = new Set<number>();
-  /**
-   * Whether the lane's last attempt was accepted. Before its first attempt on this node: as far as the lane's row shows.
-   */
+  /** Whether the lane's last attempt was accepted. Before its first attempt on this node: as far as the lane's row shows. */
   isProven: boolean;
   #window = windowStart;
   #rate: TokenBucket | null;
@@ -151,11 +149,12 @@ export class Lane extends LaneGate {
   }
 
   /**
-   * Stops the deliveries of one account, in the lane of an app's own subscription.
+   * Stops the deliveries of one account, in the lane of an app's own subscription. An ordered lane keeps them, and waits at the first.
    * @returns the account's waiting deliveries, which the lane has dropped
    */
   holdAccount(account: string): LoadedDelivery[] {
     this.stop(this.#accountHolds.hold(account));
+    if (this.subscription.ordered) return [];
     const isOfAccount = ({ event }: LoadedDelivery) => event.accountId === account;
     const fresh = this.#fresh.slice(this.#freshFrom);
     const held = [...fresh, ...this.#due].filter(isOfAccount);
@@ -170,6 +169,8 @@ export class Lane extends LaneGate {
 
   /** Ends the account's hold. Results of a read that is running are not used for the account. */
   releaseAccount(account: string): void {
+    // The right to what an ordered lane has kept may have ended.
+    if (this.subscription.ordered) this.dropWaiting();
     this.#accountHolds.release(account, this.isReading || this.isReadingRetries);
   }
 
@@ -303,13 +304,13 @@ export class Lane extends LaneGate {
     if (!this.isOpen || now < this.pausedUntil) return false;
     if (this.inFlight - this.convertedCount >= this.#limit()) return false;
     if (this.convertedCount > 0) return true;
-    if (this.#due.length === 0 && !this.#hasFreshToStart()) return false;
+    if (this.#hasNoneToStart()) return false;
     return this.#rate === null || this.#rate.nextAt(now) === null;
   }
 
   /** When a rate limit or pause lets the next attempt start; undefined if the lane waits for something else. */
   wakeAt(now: number): number | undefined {
-    const isEmpty = this.convertedCount === 0 && this.#due.length === 0 && !this.#hasFreshToStart();
+    const isEmpty = this.convertedCount === 0 && this.#hasNoneToStart();
     if (!this.isOpen || isEmpty || this.inFlight - this.convertedCount >= this.#limit()) return undefined;
     if (now < this.pausedUntil) return this.pausedUntil;
     return this.#rate === null ? undefined : (this.#rate.nextAt(now) ?? now);
@@ -390,7 +391,10 @@ export class Lane extends LaneGate {
     return this.subscription.ordered || this.failures >= circuitFailures ? 1 : this.#window;
   }
 
-  #hasFreshToStart(): boolean {
-    return this.freshCount > 0 && !(this.subscription.ordered && this.retriesPending > 0);
+  #hasNoneToStart(): boolean {
+    if (this.waitingCount === 0) return true;
+    if (!this.subscription.ordered) return false;
+    if (this.#due.length === 0 && this.retriesPending > 0) return true;
+    return this.#accountHolds.holds(this.next.event);
   }
 }

@@ -5,7 +5,7 @@
  *   begun (covered lanes stop, unsent attempts are cancelled) → acknowledged → over (covered lanes are loaded again)
  *
  * A hold on one account covers only part of the lane of an app's own subscription. That account's deliveries are put back, and
- * the others continue. An ordered lane is held as a whole.
+ * the others continue. An ordered lane continues up to the account's first delivery.
  *
  * Data that was read during a hold may be older than the change that the hold protects. So a reader begins a watch before it
  * reads, and afterwards reads again what the watch covers.
@@ -194,15 +194,13 @@ export class HoldWatch {
 function coversLane({ clientId, accountId, lane }: HoldSubject, subscription: Subscription): boolean {
   if (lane !== null) return subscription.lane === lane;
   if (clientId !== null && subscription.clientId !== clientId) return false;
-  if (accountId === null) return true;
-  // An ordered lane would wait behind a delivery on hold anyway.
-  return subscription.accountId === null ? subscription.ordered : subscription.accountId === accountId;
+  return accountId === null || subscription.accountId === accountId;
 }
 
 /**
  * An app's own subscription has events of many accounts. Those of one account are on hold, and the others continue.
  */
 function coversAccount({ clientId, accountId }: HoldSubject, subscription: Subscription): boolean {
-  if (accountId === null || subscription.accountId !== null || subscription.ordered) return false;
+  if (accountId === null || subscription.accountId !== null) return false;
   return clientId === null || subscription.clientId === clientId;
 }

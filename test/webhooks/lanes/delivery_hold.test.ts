@@ -10,7 +10,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { newId } from '../../../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
-import { maxStalenessMs, silentNodeAfterMs, withDeliveryHold } from '../../../src/grants/delivery_hold.ts';
+import {
+  maxStalenessMs,
+  silentNodeAfterMs,
+  withAccountHold,
+  withDeliveryHold,
+} from '../../../src/grants/delivery_hold.ts';
 import { createGrant, endClient, withdrawGrant, withdrawGrantsOfClient } from '../../../src/grants/grant.ts';
 import { TestBrowser } from '../../support/browser/browser.ts';
 import { requester } from '../../support/clients/api_client.ts';
@@ -34,6 +39,7 @@ import {
   createApp,
   createPublisher,
   createSubscribingClient,
+  fannedOut,
   publish,
   type Request,
   subscribe,
@@ -182,49 +188,56 @@ test('nothing starts after a refresh token is revoked or its user withdraws', as
   }
 });
 
-test('a client’s own subscription stops the withdrawn account’s deliveries and continues the others', async (t) => {
-  const subscriber = await startSubscriber(t);
-  const app = await createSubscribingClient(server);
-  const stays = await createTestAccount(server);
-  await createGrant(server.db, { accountId: stays.id, clientId: app.client.id, scopes: ['read:posts'] });
-  const { id } = await subscribe(app, { url: subscriber.url });
-  const lasting = publishOnAndOn(t, publisher, stays);
-  for (let count = 0; count < 6; count += 1) {
-    const leaves = await createTestAccount(server);
-    const grantId = await createGrant(server.db, {
-      accountId: leaves.id,
-      clientId: app.client.id,
-      scopes: ['read:posts'],
-    });
-    const load = publishOnAndOn(t, publisher, leaves);
-    const ofLeaver = () => subscriber.received.filter(({ body }) => body.includes(leaves.id)).length;
+for (const ordered of [false, true])
+  test(`a client’s own ${ordered ? 'ordered ' : ''}subscription stops the withdrawn account’s deliveries and continues the others`, async (t) => {
+    const subscriber = await startSubscriber(t);
+    const app = await createSubscribingClient(server);
+    const stays = await createTestAccount(server);
+    await createGrant(server.db, { accountId: stays.id, clientId: app.client.id, scopes: ['read:posts'] });
+    const { id } = await subscribe(app, { url: subscriber.url, ordered });
+    const lasting = publishOnAndOn(t, publisher, stays);
+    for (let count = 0; count < 6; count += 1) {
+      const leaves = await createTestAccount(server);
+      const grantId = await createGrant(server.db, {
+        accountId: leaves.id,
+        clientId: app.client.id,
+        scopes: ['read:posts'],
+      });
+      const load = publishOnAndOn(t, publisher, leaves);
+      const ofLeaver = () => subscriber.received.filter(({ body }) => body.includes(leaves.id)).length;
+      await until(
+        async () => ofLeaver(),
+        (value) => value > (ordered ? 20 : 100),
+      );
+      assert.equal(await withdrawGrant(server.db, grantId, 'user'), true);
+      await countNow(subscriber);
+      const received = ofLeaver();
+      await sleep(300);
+      await load.stop();
+      assert.equal(ofLeaver(), received);
+    }
+    await lasting.stop();
+    const expected = lasting.count();
     await until(
-      async () => ofLeaver(),
-      (value) => value > 100,
+      async () =>
+        new Set(subscriber.received.flatMap(({ body }) => (body.includes(stays.id) ? [body] : []))).size,
+      (value) => value === expected,
     );
-    assert.equal(await withdrawGrant(server.db, grantId, 'user'), true);
-    await countNow(subscriber);
-    const received = ofLeaver();
-    await sleep(300);
-    await load.stop();
-    assert.equal(ofLeaver(), received);
-  }
-  await lasting.stop();
-  const expected = lasting.count();
-  await until(
-    async () =>
-      new Set(subscriber.received.flatMap(({ body }) => (body.includes(stays.id) ? [body] : []))).size,
-    (value) => value === expected,
-  );
-  // Outcomes are written a moment after their responses.
-  const pending = async () =>
-    (
-      await sql`
+    // Outcomes are written a moment after their responses.
+    const pending = async () =>
+      (
+        await sql`
         select from retries r join subscriptions s on s.lane = r.lane
         where s.id = ${id} and r.state = 'pending'`.execute(server.db)
-    ).rows.length;
-  await until(pending, (count) => count === 0);
-});
+      ).rows.length;
+    await until(pending, (count) => count === 0);
+    if (!ordered) return;
+    const sequences = subscriber.received.map(({ headers }) => Number(headers['nuncio-sequence']));
+    assert.deepEqual(
+      sequences,
+      sequences.toSorted((a, b) => a - b),
+    );
+  });
 
 test('deliveries continue when what was to end did not', async (t) => {
   const subscriber = await startSubscriber(t);
@@ -310,6 +323,38 @@ test('an app’s own subscription continues for other accounts while one account
     const { body } = await app.request('GET', `/subscriptions/${id}/deliveries?status=failed`);
     assert.deepEqual(body.items, []);
   }
+});
+
+test('an app’s ordered subscription continues while accounts of which it has no event are held', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createSubscribingClient(server);
+  const [held, other] = [await createTestAccount(server), await createTestAccount(server)];
+  const grant = { clientId: app.client.id, scopes: ['read:posts'] };
+  for (const { id } of [held, other]) await createGrant(server.db, { ...grant, accountId: id });
+  await subscribe(app, { url: subscriber.url, ordered: true });
+  const numbersOf = () => subscriber.received.map(({ headers }) => Number(headers['nuncio-sequence']));
+  const refused = withAccountHold(server.db, held.id, async () => {
+    await publish(publisher, other, ['before it']);
+    await subscriber.waitFor(1);
+    await publish(publisher, held, ['held']);
+    await publish(publisher, other, ['after it']);
+    await fannedOut(server);
+    await sleep(300);
+    assert.deepEqual(numbersOf(), [1], 'the lane waits at the first delivery of the account');
+    throw new Error('it does not end');
+  });
+  await assert.rejects(refused, /it does not end/);
+  await subscriber.waitFor(3);
+  assert.deepEqual(numbersOf(), [1, 2, 3]);
+  await withAccountHold(server.db, held.id, async (tx) => {
+    await publish(publisher, held, ['never sent']);
+    await publish(publisher, other, ['sent']);
+    await fannedOut(server);
+    await sleep(300);
+    await sql`update accounts set disabled_at = now() where id = ${held.id}`.execute(tx);
+  });
+  await subscriber.waitFor(4);
+  assert.deepEqual(numbersOf(), [1, 2, 3, 5]);
 });
 
 test('a delivery hold ends when its requester is gone', async (t) => {
