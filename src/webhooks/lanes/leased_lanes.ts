@@ -12,6 +12,7 @@
  * 1) each, and there is always room for another tenant.
  */
 
+import { isFree } from '../../shared/share.ts';
 import { defaultQuotas, type Quotas } from '../subscriptions/quotas.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import { DeliveryMemory, Tenant } from './delivery_memory.ts';
@@ -89,9 +90,9 @@ export class LeasedLanes {
     return tenant;
   }
 
-  /** Whether the tenant may lease one more lane. */
+  /** Whether the tenant may lease one more lane. The reserve is for the first lane of others, in whatever order tenants come. */
   mayHold({ lanes }: Tenant): boolean {
-    return lanes < Math.min(this.quotas.lanesPerAccount, this.room);
+    return lanes < this.quotas.lanesPerAccount && isFree(this.quotas.lanes, this.#byId.size, lanes);
   }
 
   add(lane: Lane): void {
