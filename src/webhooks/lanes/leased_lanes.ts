@@ -9,7 +9,7 @@
  * A lane can be in any number of these sets. Whether it still belongs there is checked when its turn comes.
  *
  * A tenant may take as much of a resource as is still free, up to its quota. So a single tenant gets half, n tenants get 1/(n +
- * 1) each, and there is always room for another tenant.
+ * 1) each, and there is always room for another tenant. Of the leases, a part is reserved for tenants that have none (shared/share.ts).
  */
 
 import { isFree } from '../../shared/share.ts';
