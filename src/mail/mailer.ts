@@ -46,6 +46,8 @@ const unreachableSeconds = 60;
 /** How long a domain whose mails were interrupted is not proven, in milliseconds, and the maximum number of such domains. */
 const interruptedMs = 600_000;
 const interruptedMax = 10_000;
+/** How long mails wait for the queueing of others, which may wait for a locked row, in milliseconds. */
+const prepareMsMax = 1_000;
 /** How long a stopping node waits for mails in flight, in milliseconds. */
 const stopMsMax = 5_000;
 
@@ -94,6 +96,7 @@ export class Mailer {
   #check: Promise<boolean> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #pass: Promise<void> | undefined;
+  #preparing: Promise<void> | undefined;
   #isStopped = false;
   readonly #ending = new AbortController();
 
@@ -145,17 +148,31 @@ export class Mailer {
   }
 
   async #sendDue(): Promise<void> {
-    const { db, prepare, addressSql, lastKinds } = this.#options;
+    const { db, addressSql, lastKinds } = this.#options;
     this.#isReachable = true;
     this.#places.widen();
     for (let isChecked = false; this.#maySend; ) {
-      await prepare();
+      await this.#prepare();
       const due = await readDueMails(db, { addressSql, lastKinds, max: dueMax });
       if (due.length === 0 && this.#inFlight.size === 0) return;
       isChecked ||= await this.#mayBegin(due);
       if (isChecked) await this.#sendRead(due);
       if (!this.#isReachable) await delayDueMails(db, due, unreachableSeconds);
     }
+  }
+
+  /** Queues mails that are due. If that fails or takes long, those that are queued already are sent. */
+  async #prepare(): Promise<void> {
+    this.#preparing ??= this.#options
+      .prepare()
+      .catch((error) => this.#warn(error))
+      .finally(() => {
+        this.#preparing = undefined;
+      });
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, prepareMsMax);
+    await Promise.race([this.#preparing, promise]);
+    clearTimeout(timer);
   }
 
   /** Checks the SMTP server before a pass sends several mails at once. A failure counts against one mail only. */

@@ -7,6 +7,7 @@
  */
 
 import { sql } from 'kysely';
+import { deleteBatches } from '../database/batches.ts';
 import type { Database } from '../database/database.ts';
 import { queueMail } from '../mail/outbox.ts';
 import { isNoticeKind, type NoticeKind } from './kinds.ts';
@@ -27,18 +28,19 @@ const mailsMax = 500;
 export async function noticeRecoveries(db: Database): Promise<void> {
   await sql`
     with recovered as (
-      delete from failing_warnings w using lane_progress p, subscriptions s
-      where p.lane = w.lane and s.lane = w.lane and s.state = 'active' and p.failing_since is null
-      returning s.owner, s.account_id, s.client_id, s.id)
-    select add_notice('recovered', owner, account_id, client_id, id, '{}') from recovered`.execute(db);
+      delete from failing_warnings where lane in (
+        select w.lane from failing_warnings w
+        join lane_progress p on p.lane = w.lane join subscriptions s on s.lane = w.lane
+        where s.state = 'active' and p.failing_since is null for update of w skip locked)
+      returning lane)
+    select add_notice('recovered', s.owner, s.account_id, s.client_id, s.id, '{}')
+    from recovered join subscriptions s on s.lane = recovered.lane`.execute(db);
 }
 
 /** Queues a mail for each account and kind whose notices have waited long enough. */
 export async function collectNotices(db: Database, waitSeconds = collectingSeconds): Promise<void> {
-  await sql`
-    delete from notices where mail_id is null and at < now() - ${newsSeconds} * interval '1 second'`.execute(
-    db,
-  );
+  const isOld = sql`mail_id is null and at < now() - ${newsSeconds} * interval '1 second'`;
+  await deleteBatches(db, 'notices', isOld);
   const { rows } = await sql<{ account_id: string; kind: string }>`
     select n.account_id, n.kind from notices n
     where n.mail_id is null and not exists (

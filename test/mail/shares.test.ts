@@ -69,6 +69,24 @@ async function acquaint(addresses: readonly string[]): Promise<void> {
   inbox.attempts.length = 0;
 }
 
+test('mails are sent while the queueing of others waits for a locked row', async () => {
+  const { id } = await createAccount(db, { email: `${newId()}@example.com`, password: null });
+  await queue('user@example.com');
+  const lock = sql`select from accounts where id = ${id} for update`;
+  const waiting = Promise.withResolvers<void>();
+  const prepare = async () => {
+    await lock.execute(db);
+    waiting.resolve();
+  };
+  await db.transaction().execute(async (tx) => {
+    await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);
+    await lock.execute(tx);
+    await createMailer({ prepare }).pass();
+    assert.equal(inbox.mails.length, 1);
+  });
+  await waiting.promise;
+});
+
 test('mails behind a recipient whose mail hangs are sent while it hangs', async () => {
   await queue('hangs@slow.example');
   const others = inDomain('example.com', 10);

@@ -47,6 +47,7 @@ import {
   type ToEngine,
 } from './engine_messages.ts';
 import { ErrorLog } from './error_log.ts';
+import { LaneWork } from './lane_work.ts';
 import { sessionSettings, withSessionSettings } from './session_settings.ts';
 
 /** Milliseconds between two runs of retention: usually, and if locks of others were in the way. */
@@ -109,6 +110,8 @@ class Engine {
   #isAbandoned = false;
   readonly #errors: ErrorLog;
   readonly #onError = (error: Error): void => this.#errors.add(error);
+  readonly #failing = new LaneWork((lanes) => this.#endFailing(lanes), this.#onError);
+  readonly #gone = new LaneWork((lanes) => this.#disableGone(lanes), this.#onError);
 
   constructor(settings: EngineSettings, post: (message: FromEngine) => void) {
     this.#post = post;
@@ -142,8 +145,6 @@ class Engine {
       onSpan: (span) => post({ type: 'span', span }),
       mayBegin: () => this.#worker.isCurrent,
     });
-    // Disabling a subscription publishes an event.
-    const wake = () => post({ type: 'wake' });
     this.#notifications = new Notifications(databaseUrl, this.#onError, (channel, count) =>
       post({ type: 'false_hints', channel, count }),
     );
@@ -171,7 +172,7 @@ class Engine {
     });
     const worker: Worker = new Worker({
       metrics,
-      onFailing: (lanes) => void this.#endFailing(lanes).catch(this.#onError),
+      onFailing: (lanes) => this.#failing.add(lanes),
       db,
       sender: this.#sender,
       sealer,
@@ -190,9 +191,7 @@ class Engine {
       onEpoch: (epoch) => {
         if (epoch !== this.#epoch) this.#abandon();
       },
-      onGone: (lane) => {
-        disableByWorker(db, lane, 'gone').then(wake, this.#onError);
-      },
+      onGone: (lane) => this.#gone.add([lane]),
       onError: this.#onError,
     });
     this.#worker = worker;
@@ -372,6 +371,11 @@ class Engine {
         this.#recovering = undefined;
       }
     })();
+  }
+
+  async #disableGone(lanes: readonly number[]): Promise<void> {
+    // Disabling a subscription publishes an event.
+    if ((await disableByWorker(this.#db, lanes, 'gone')).length > 0) this.#post({ type: 'wake' });
   }
 
   async #endFailing(lanes: readonly number[]): Promise<void> {

@@ -48,11 +48,11 @@ export interface LeaderOptions {
   onBegin: () => void;
   /**
    * Receives the additions of a pass. Those to lanes that this node leases arrive at once, the others when their lanes are
-   * marked.
+   * marked, unless another pass has begun by then.
    * @param events positions of processed events of which no additions are still to come
    */
   onPass: (additions: LaneAddition[], events: number[]) => void;
-  /** Lanes of this node have deliveries that were set aside before. They are read from the database. */
+  /** Lanes of this node have deliveries that are read from the database, with the rights of that moment. */
   onGrown: (lanes: number[]) => void;
   onError: (error: Error) => void;
   /** Selects a row while this node is the leader (database/lease.ts). */
@@ -85,6 +85,8 @@ export class Leader {
   readonly #deferred = new DeferredLanes();
   /** Rows taken in the current turn. */
   #rows = 0;
+  /** Passes that have begun. */
+  #begun = 0;
 
   constructor(options: LeaderOptions) {
     this.#options = options;
@@ -203,6 +205,7 @@ export class Leader {
   ): Promise<FanOutPass> {
     const { kinds, onBegin, held } = this.#options;
     const skipsLocked = this.#skipsLocked;
+    this.#begun += 1;
     onBegin();
     const pass = await fanOut(connection, kinds, range, { ...options, held: held(), skipsLocked });
     this.#deferred.isAny ||= pass.deferred > 0;
@@ -336,18 +339,24 @@ export class Leader {
   /** Makes lanes due in the next turn. Those that this node leases then are loaded. */
   #markLater(lanes: GrownLane[]): void {
     if (lanes.length === 0) return;
-    const leased = () => lanes.filter(({ owner }) => owner !== null).map(({ lane }) => lane);
-    this.#unmarked.push({ lanes, onMarked: () => this.#options.onGrown(leased()) });
+    this.#unmarked.push({ lanes, onMarked: () => this.#options.onGrown(leasedOf(lanes)) });
   }
 
   #handOver({ additions, events }: FanOutPass): void {
-    const { owns, assignTo, onPass } = this.#options;
+    const { owns, assignTo, onPass, onGrown } = this.#options;
     const node = assignTo();
     const own: LaneAddition[] = [];
     const others: LaneAddition[] = [];
     for (const addition of additions) (owns(addition.lane) ? own : others).push(addition);
     for (const addition of own) addition.owner = node;
-    if (others.length > 0) this.#unmarked.push({ lanes: others, onMarked: () => onPass(others, events) });
+    const begun = this.#begun;
+    const onMarked = () => {
+      // Rights that ended during this pass are known until another one begins (`onBegin`).
+      if (begun === this.#begun) return onPass(others, events);
+      onPass([], events);
+      onGrown(leasedOf(others));
+    };
+    if (others.length > 0) this.#unmarked.push({ lanes: others, onMarked });
     onPass(own, others.length > 0 ? [] : events);
   }
 
@@ -381,3 +390,6 @@ export class Leader {
     this.#timeoutMs = ms;
   }
 }
+
+const leasedOf = (lanes: readonly GrownLane[]) =>
+  lanes.filter(({ owner }) => owner !== null).map(({ lane }) => lane);

@@ -30,6 +30,7 @@ export class AttemptBudget {
   readonly #stored = new LRUCache<string, number>(upTo(storedMax));
   /** Bytes counted since then. They are not in the database yet. */
   readonly #counted = new Map<string, number>();
+  #flushing: Promise<void> | undefined;
 
   constructor(db: Database, bytesPerDay: number) {
     this.#db = db;
@@ -54,8 +55,18 @@ export class AttemptBudget {
     attempt.isResponseOmitted = true;
   }
 
-  /** Adds counts to the table, those that have waited longest first, and reads what other nodes have counted. */
-  async flush(): Promise<void> {
+  /**
+   * Adds counts to the table, those that have waited longest first, and reads what other nodes have counted. One flush runs at a time, so
+   * that a locked row takes one connection.
+   */
+  flush(): Promise<void> {
+    this.#flushing ??= this.#flush().finally(() => {
+      this.#flushing = undefined;
+    });
+    return this.#flushing;
+  }
+
+  async #flush(): Promise<void> {
     const day = this.#day;
     for (let left = statementsMax; left > 0 && this.#counted.size > 0; left -= 1) {
       const given = [...this.#counted.entries().take(statementMax)];

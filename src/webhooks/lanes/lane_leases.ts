@@ -198,7 +198,7 @@ export class LaneLeases {
       this.#claimAt = now + claimPauseMs;
       this.#claim(now);
     }
-    if (now >= this.#releaseAt) this.#release(now);
+    if (now >= this.#releaseAt || this.#options.isStopping()) this.#release(now);
     if (now >= this.#pollAt) {
       this.#pollAt = now + pollPauseMs;
       this.#poll(now);
@@ -269,6 +269,8 @@ export class LaneLeases {
     // A retry does not move the cursor, so only this shows that its outcome is unwritten.
     if (recorder.hasOutcomesOf(lane)) return false;
     const isQuiet = lane.inFlight === 0 && lane.cursor === lane.attemptedThrough && !lane.isReading;
+    // Other nodes go on with it, while this one waits for attempts in flight.
+    if (this.#options.isStopping()) return isQuiet && !loader.isLoading(lane.id);
     if (isQuiet && isBetweenTurns(lane, now)) return !loader.isLoading(lane.id);
     if (!lane.isIdle && !(isQuiet && waitsLong(lane, now))) {
       lane.idleSince = now;

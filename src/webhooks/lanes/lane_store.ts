@@ -256,18 +256,25 @@ export async function postponeLanes(db: Database, node: string, lanes: readonly 
     )`.execute(db);
 }
 
-/** Writes cursors that were left behind. Called when the node stops. */
+/** Writes cursors that were left behind. Called when the node stops. A lane that another session has locked keeps its own: nothing waits. */
 export async function storeCursors(
   db: Database,
   node: string,
   lanes: readonly { id: number; cursor: number }[],
 ): Promise<void> {
   await sql`
-    update lane_progress set cursor = greatest(lane_progress.cursor, given.cursor)
-    from unnest(
-      ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ cursor }) => cursor))}::bigint[]
-    ) as given (lane, cursor)
-    where lane_progress.lane = given.lane and lane_progress.owner = ${node}::bigint`.execute(db);
+    update lane_progress set cursor = greatest(lane_progress.cursor, free.cursor)
+    from (
+      select given.lane, given.cursor
+      from unnest(
+        ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ cursor }) => cursor))}::bigint[]
+      ) as given (lane, cursor)
+      cross join lateral (
+        select from lane_progress
+        where lane = given.lane and owner = ${node}::bigint for no key update skip locked
+      ) as progress
+    ) as free
+    where lane_progress.lane = free.lane`.execute(db);
 }
 
 /**

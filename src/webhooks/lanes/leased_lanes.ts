@@ -9,9 +9,10 @@
  * A lane can be in any number of these sets. Whether it still belongs there is checked when its turn comes.
  *
  * A tenant may take as much of a resource as is still free, up to its quota. So a single tenant gets half, n tenants get 1/(n +
- * 1) each, and there is always room for another tenant.
+ * 1) each, and there is always room for another tenant. Of the leases, a part is reserved for tenants that have none (shared/share.ts).
  */
 
+import { isFree } from '../../shared/share.ts';
 import { defaultQuotas, type Quotas } from '../subscriptions/quotas.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import { DeliveryMemory, Tenant } from './delivery_memory.ts';
@@ -89,9 +90,9 @@ export class LeasedLanes {
     return tenant;
   }
 
-  /** Whether the tenant may lease one more lane. */
+  /** Whether the tenant may lease one more lane. The reserve is for the first lane of others, in whatever order tenants come. */
   mayHold({ lanes }: Tenant): boolean {
-    return lanes < Math.min(this.quotas.lanesPerAccount, this.room);
+    return lanes < this.quotas.lanesPerAccount && isFree(this.quotas.lanes, this.#byId.size, lanes);
   }
 
   add(lane: Lane): void {

@@ -28,11 +28,11 @@ export async function disableFailing(db: Database, lanes: readonly number[]): Pr
       and w.warning = 'last' and w.disables_at <= now()
       -- The warning may have been given while the clock was ahead.
       and p.failing_since <= now() - ${failingDays}::float8 * interval '1 day'`.execute(db);
-  const disabled: number[] = [];
-  for (const { lane } of rows) {
-    if (await disableByWorker(db, Number(lane), 'failing')) disabled.push(Number(lane));
-  }
-  return disabled;
+  return disableByWorker(
+    db,
+    rows.map(({ lane }) => Number(lane)),
+    'failing',
+  );
 }
 
 export interface FailingWarning {

@@ -68,11 +68,21 @@ export async function disableOfUser(
 }
 
 /**
- * Disables a subscription because of its responses, and notifies the owner's other subscriptions. Waits for no other session: the
- * deliveries share its connections, and later responses will be the same.
- * @returns whether it did
+ * Disables subscriptions because of their responses, and notifies their owners' other subscriptions: one after the other, because the
+ * deliveries share the connections. Waits for no other session: later responses will be the same.
+ * @returns the lanes of those that it disabled
  */
-export async function disableByWorker(db: Database, lane: number, reason: DisabledReason): Promise<boolean> {
+export async function disableByWorker(
+  db: Database,
+  lanes: readonly number[],
+  reason: DisabledReason,
+): Promise<number[]> {
+  const disabled: number[] = [];
+  for (const lane of lanes) if (await tryToDisable(db, lane, reason)) disabled.push(lane);
+  return disabled;
+}
+
+async function tryToDisable(db: Database, lane: number, reason: DisabledReason): Promise<boolean> {
   return db.transaction().execute(async (tx) => {
     const { rows } = await sql`
       update subscriptions set state = 'disabled', disabled_reason = ${reason}, updated_at = now()

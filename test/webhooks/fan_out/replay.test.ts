@@ -137,7 +137,7 @@ test('webhooks 73: a recovery delivers nothing that the owner could not read the
   const { rows } = await sql<{ lane: string }>`select lane from subscriptions where id = ${gone.id}`.execute(
     server.db,
   );
-  await disableByWorker(server.db, Number(rows[0]?.lane), 'gone');
+  await disableByWorker(server.db, [Number(rows[0]?.lane)], 'gone');
   await sql`update events set created_at = created_at - interval '1 minute' where kind = 'subscription.disabled'`.execute(
     server.db,
   );

@@ -6,6 +6,7 @@ import { sql } from 'kysely';
 import { AttemptBudget } from '../../../src/webhooks/lanes/attempt_budget.ts';
 import type { AttemptRecord } from '../../../src/webhooks/lanes/outcome_policy.ts';
 import { openTestDatabase } from '../../support/database/open_database.ts';
+import { until } from '../../support/webhooks/apps.ts';
 
 const now = Date.parse('2026-03-04T05:06:07Z');
 const attemptOf = (bytes: number) => ({ headers: 'x'.repeat(bytes), body: null }) as AttemptRecord;
@@ -52,4 +53,31 @@ test('counts of earlier days are deleted once a day', async (t) => {
   }
   const { rows } = await sql<{ day: string }>`select day::text from attempt_bytes`.execute(db);
   assert.deepEqual(rows, [{ day: '2026-03-09' }]);
+});
+
+test('attack: a locked row takes one connection, however often counts are flushed', async (t) => {
+  const { db } = await openTestDatabase(t, 5);
+  const budget = new AttemptBudget(db, 1_000);
+  budget.apply('locked', attemptOf(1), now);
+  await budget.flush();
+  const flushes: Promise<void>[] = [];
+  const countWaiting = async () => {
+    const { rows } = await sql<{ count: number }>`
+      select count(*)::int as count from pg_stat_activity
+      where datname = current_database() and wait_event_type = 'Lock'`.execute(db);
+    return rows[0]?.count ?? 0;
+  };
+  await db.transaction().execute(async (tx) => {
+    await sql`select from attempt_bytes for update`.execute(tx);
+    for (let flush = 0; flush < 3; flush += 1) {
+      budget.apply('locked', attemptOf(1), now);
+      flushes.push(budget.flush());
+      await until(countWaiting, (waiting) => waiting > 0);
+    }
+    assert.equal(await countWaiting(), 1);
+  });
+  await Promise.all(flushes);
+  await budget.flush();
+  const { rows } = await sql<{ bytes: string }>`select bytes from attempt_bytes`.execute(db);
+  assert.deepEqual(rows, [{ bytes: '4' }]);
 });

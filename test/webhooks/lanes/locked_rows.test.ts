@@ -13,6 +13,7 @@ import {
   loadLanes,
   postponeLanes,
   releaseLanes,
+  storeCursors,
 } from '../../../src/webhooks/lanes/lane_store.ts';
 import { sweepLanes } from '../../../src/webhooks/lanes/lane_sweep.ts';
 import type { Outcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
@@ -151,4 +152,15 @@ test('lanes are released, postponed and taken from dead nodes, except one whose 
   }
   await sweepLanes(db, '93', Math.min(...lanes) - 1, 10_000);
   assert.notEqual((await ownersOf(lanes))[0], '94');
+});
+
+test('a node that stops stores its cursors, except of a lane whose row is locked', async (t) => {
+  await addNode(db, '95');
+  const lanes = [await leaseLane(t, '95'), await leaseLane(t, '95')] as const;
+  const behind = lanes.map((id) => ({ id, cursor: 3 }));
+  await whileLocked(progressOf(lanes[0]), () => storeCursors(db, '95', behind));
+  const { rows } = await sql<{ cursor: string }>`
+    select p.cursor from unnest(${[...lanes]}::bigint[]) with ordinality as given (lane, place)
+    join lane_progress p on p.lane = given.lane order by place`.execute(db);
+  assert.deepEqual(rows, [{ cursor: '0' }, { cursor: '3' }]);
 });

@@ -1,6 +1,7 @@
 /** Nodes under failures: lost database results, a node that stalls, two nodes that share the work. */
 
 import assert from 'node:assert/strict';
+import type { ServerResponse } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -227,4 +228,25 @@ test('webhooks 63, 66: two nodes share the work; a stalled one is replaced and r
       Array.from({ length: 150 }, (_, index) => index + 1),
     );
   }
+});
+
+test('a node that stops leaves its lanes to others while an attempt of another account hangs', async (t) => {
+  const { first, serverA: server, serverB } = await startTwoNodes(t);
+  const hanging: ServerResponse[] = [];
+  const slow = await startSubscriber(t, (_received, response) => hanging.push(response));
+  const healthy = await startSubscriber(t);
+  for (const { url } of [slow, healthy]) {
+    const { userToken, machineToken, account } = await createParticipants(server);
+    await subscribe({ request: requester(server, userToken) }, { url });
+    await publish(requester(serverB, machineToken), account, [1]);
+    if (url === slow.url) continue;
+    await healthy.waitFor(1);
+    await slow.waitFor(1);
+    // The first node leads the fan-out and leases both lanes.
+    first.child.kill('SIGTERM');
+    await publish(requester(serverB, machineToken), account, [2]);
+  }
+  await healthy.waitFor(2);
+  assert.equal(first.child.exitCode, null, 'it waits for the attempt that hangs');
+  for (const response of hanging) response.writeHead(204).end();
 });

@@ -1,0 +1,24 @@
+/** How many lanes each tenant may lease. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
+import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
+import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
+
+test('tenants that lease all they may, one after the other, leave room for the first lane of others', () => {
+  const lanes = new LeasedLanes({ ...defaultQuotas, lanes: 800 });
+  let count = 0;
+  const lease = (account: string, most: number): number => {
+    const tenant = lanes.tenantOf({ accountId: account, clientId: null });
+    let leased = 0;
+    for (; leased < most && lanes.mayHold(tenant); leased += 1) {
+      count += 1;
+      lanes.add({ id: count, tenant } as Lane);
+    }
+    return leased;
+  };
+  assert.equal(lease('alone', 1_000), 350);
+  for (let tenant = 0; tenant < 50; tenant += 1) assert.ok(lease(`hanging ${tenant}`, 1_000) > 0);
+  assert.equal(lease('other', 1_000), 1);
+});
