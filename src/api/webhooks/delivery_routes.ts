@@ -82,7 +82,7 @@ const AttemptShown = named(
       response_omitted: Type.Optional(
         Type.Boolean({
           description:
-            'Whether the response is not stored or not shown: the account’s daily quota of response bytes was used up, the deployment keeps responses for fewer days than deliveries, or the responses of later attempts have 1 MiB.',
+            'Whether the response is not stored or not shown: the account’s daily quota of response bytes was used up, too many of its responses waited to be stored, the deployment keeps responses for fewer days than deliveries, or the responses of later attempts have 1 MiB.',
         }),
       ),
     },

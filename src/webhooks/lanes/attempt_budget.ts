@@ -20,6 +20,17 @@ const statementsMax = 5;
 /** Maximum tenants whose counts in the database are remembered. One that is forgotten begins again until its next flush. */
 const storedMax = 50_000;
 
+/** The size of what an attempt stores of its response. */
+export function responseBytes({ headers, body }: AttemptRecord): number {
+  return (headers?.length ?? 0) + (body?.length ?? 0);
+}
+
+export function omitResponse(attempt: AttemptRecord): void {
+  attempt.headers = null;
+  attempt.body = null;
+  attempt.isResponseOmitted = true;
+}
+
 export class AttemptBudget {
   readonly #db: Database;
   readonly #bytesPerDay: number;
@@ -42,7 +53,7 @@ export class AttemptBudget {
    * @param now milliseconds since 1970
    */
   apply(tenant: string, attempt: AttemptRecord, now: number): void {
-    const bytes = (attempt.headers?.length ?? 0) + (attempt.body?.length ?? 0);
+    const bytes = responseBytes(attempt);
     if (bytes === 0) return;
     this.#begin(dayOf(now));
     const counted = this.#counted.get(tenant) ?? 0;
@@ -50,9 +61,7 @@ export class AttemptBudget {
       this.#counted.set(tenant, counted + bytes);
       return;
     }
-    attempt.headers = null;
-    attempt.body = null;
-    attempt.isResponseOmitted = true;
+    omitResponse(attempt);
   }
 
   /**

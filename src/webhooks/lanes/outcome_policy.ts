@@ -33,7 +33,7 @@ export interface AttemptRecord {
   headers: string | null;
   body: Buffer | null;
   truncated: boolean;
-  /** Whether headers and body were left out because the day's budget is used up. */
+  /** Whether headers and body were left out: the day's budget is used up, or too many wait to be written. */
   isResponseOmitted?: boolean;
 }
 

@@ -15,6 +15,7 @@ import {
   writeOutcomes,
 } from './outcome_store.ts';
 import { SetAside } from './set_aside.ts';
+import { type Held, WaitingOutcomes } from './waiting_outcomes.ts';
 
 /** Milliseconds between the end of one statement and the start of the next. */
 const flushIntervalMs = 4;
@@ -44,9 +45,7 @@ export interface RecorderOptions {
 
 export class Recorder {
   readonly #options: RecorderOptions;
-  #outcomes: Outcome[] = [];
-  /** The lane object of each outcome, from when the attempt started. */
-  #holders: Lane[] = [];
+  readonly #waiting = new WaitingOutcomes();
   /** Lanes with waiting outcomes, and lanes whose outcomes are being written. */
   #lanes = new Set<Lane>();
   #beingWritten: ReadonlySet<Lane> = new Set();
@@ -69,7 +68,7 @@ export class Recorder {
   }
 
   get isFull(): boolean {
-    return this.#outcomes.length >= unwrittenMax;
+    return this.#waiting.count >= unwrittenMax;
   }
 
   /** Whether the lane has unwritten outcomes. Releasing it now would lose them. */
@@ -88,8 +87,7 @@ export class Recorder {
       this.#aside.add(lane, outcome);
       return;
     }
-    this.#outcomes.push(outcome);
-    this.#holders.push(lane);
+    this.#waiting.add(lane, outcome);
     this.#lanes.add(lane);
     this.#schedule();
   }
@@ -113,7 +111,7 @@ export class Recorder {
   async flush(): Promise<void> {
     let failures = 0;
     this.#aside.takeAll();
-    while (failures < flushFailuresMax && (this.#outcomes.length > 0 || this.#writing !== undefined)) {
+    while (failures < flushFailuresMax && (this.#waiting.count > 0 || this.#writing !== undefined)) {
       this.#begin();
       await this.#writing;
       if (this.#failed) failures += 1;
@@ -125,11 +123,11 @@ export class Recorder {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#isDue = false;
-    if (this.#writing !== undefined || this.#outcomes.length === 0) return;
+    if (this.#writing !== undefined || this.#waiting.count === 0) return;
     this.#writing = this.#write().finally(() => {
       this.#writing = undefined;
       this.#writtenAt = performance.now();
-      if (this.#outcomes.length > 0 && this.#timer === undefined) {
+      if (this.#waiting.count > 0 && this.#timer === undefined) {
         this.#timer = setTimeout(() => this.#begin(), this.#failed ? errorPauseMs : flushIntervalMs);
       }
     });
@@ -140,9 +138,8 @@ export class Recorder {
   #batch = batchMax;
 
   /** Takes the next outcomes, without those of lanes that were lost. */
-  #takeBatch(): { outcomes: Outcome[]; holders: Lane[] } {
-    const outcomes = this.#outcomes.splice(0, this.#batch);
-    const holders = this.#holders.splice(0, this.#batch);
+  #takeBatch(): Held {
+    const { outcomes, holders } = this.#waiting.take(this.#batch);
     if (!holders.some(({ isLost }) => isLost)) return { outcomes, holders };
     return {
       outcomes: outcomes.filter((_outcome, index) => !(holders[index] as Lane).isLost),
@@ -156,7 +153,7 @@ export class Recorder {
     if (outcomes.length === 0) return;
     const lanes = [...new Set(holders)];
     this.#beingWritten = new Set(lanes);
-    const left = new Set(this.#holders);
+    const left = this.#waiting.lanes();
     this.#lanes = left;
     const now = performance.now();
     // A cursor may pass unwritten outcomes only if they belong to other lanes.
@@ -184,7 +181,7 @@ export class Recorder {
       );
     } catch (error) {
       if (isInTheWay(error)) {
-        await this.#setAside(outcomes, holders, error as Error);
+        await this.#setAside({ outcomes, holders }, error as Error);
         return;
       }
       this.#failed = true;
@@ -194,8 +191,7 @@ export class Recorder {
       if (isRejected) this.#batch = Math.max(outcomes.length >> 1, 1);
       const next = isRejected && outcomes.length === 1 ? withoutAttempt(outcomes[0] as Outcome) : outcomes;
       if (next.length > 0) {
-        this.#outcomes = next.concat(this.#outcomes);
-        this.#holders = holders.concat(this.#holders);
+        this.#waiting.return({ outcomes: next, holders });
         for (const lane of lanes) this.#lanes.add(lane);
       } else {
         // The lane waits for an outcome that can never be written. It is loaded again, and so is the delivery.
@@ -210,25 +206,19 @@ export class Recorder {
    * The statement wrote nothing. Sets the outcomes of locked lanes aside; the next statement has the others. If no lane is locked any more
    * as far as can be seen, it has half of them, until the lane is found.
    */
-  async #setAside(outcomes: readonly Outcome[], holders: readonly Lane[], cause: Error): Promise<void> {
+  async #setAside({ outcomes, holders }: Held, cause: Error): Promise<void> {
     const { db, onError } = this.#options;
     const found = await findLockedLanes(db, outcomes).catch(() => []);
     const isFound = found.length > 0 || outcomes.length === 1;
     const locked = new Set(found.length > 0 ? found : isFound ? [outcomes[0]?.lane] : []);
     if (isFound) onError(new Error('another session has locked a lane, whose outcomes wait', { cause }));
     else this.#batch = Math.max(outcomes.length >> 1, 1);
-    const [all, allHolders] = [outcomes.concat(this.#outcomes), holders.concat(this.#holders)];
-    this.#outcomes = [];
-    this.#holders = [];
-    for (const [index, outcome] of all.entries()) {
-      const lane = allHolders[index] as Lane;
-      if (locked.has(lane.id)) this.#aside.add(lane, outcome);
-      else {
-        this.#outcomes.push(outcome);
-        this.#holders.push(lane);
-      }
+    this.#waiting.return({ outcomes, holders });
+    const ofLocked = this.#waiting.takeOf(({ id }) => locked.has(id));
+    for (const [index, outcome] of ofLocked.outcomes.entries()) {
+      this.#aside.add(ofLocked.holders[index] as Lane, outcome);
     }
-    this.#lanes = new Set(this.#holders);
+    this.#lanes = this.#waiting.lanes();
   }
 }
 
