@@ -14,10 +14,9 @@ import type { Registry } from 'prom-client';
 import { newId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
 import type { ProblemPage } from '../errors.ts';
-import { networksOf } from '../network.ts';
 import { Admission, Place } from './admission.ts';
 import { BodyBudget } from './body_budget.ts';
-import { type Caller, rememberCallers } from './caller.ts';
+import { type Caller, callerOfAddress, rememberCallers } from './caller.ts';
 import { nameConnectionUsers } from './connection_users.ts';
 import { LoadMonitor } from './load_monitor.ts';
 import { createOverloadMetrics, RefusalLog } from './overload_metrics.ts';
@@ -166,9 +165,4 @@ function reserveBody(
   if (reservation === null) return false;
   reply.raw.once('close', () => bodies.release(reservation));
   return true;
-}
-
-function callerOfAddress(address: string): Caller {
-  const { near, wide } = networksOf(address);
-  return { owner: `address:${near}`, group: wide === null ? null : `site:${wide}` };
 }
