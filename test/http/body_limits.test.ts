@@ -162,7 +162,7 @@ test('a client that disconnects within a body causes no server error', async () 
 /** Chunks of one byte. */
 const short = Buffer.from('1\r\n1\r\n'.repeat(10_000));
 
-test('attack: a body in chunks of one byte, of which each would be an object: it is not read to its end', async () => {
+test('attack: a body in chunks of one byte is not read to its end', async () => {
   const { accessToken } = await createApiUser(server);
   const outcomes = [
     await sendEndless(

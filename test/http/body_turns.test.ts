@@ -16,7 +16,7 @@ test('a small body is parsed at once', () => {
   assert.equal(takeBodyTurn('a', 10_000), undefined);
 });
 
-test('large bodies are parsed one in a turn of the event loop, by turns of the callers, with rests', async () => {
+test('large bodies are parsed by turns of the callers, with rests', async () => {
   const parsed: string[] = [];
   const turns: number[] = [];
   const begunAt = performance.now();
