@@ -363,6 +363,7 @@ function limitServerLoad(
     registry,
     logger,
     requestsMax: config.concurrentRequests,
+    trustProxy: config.trustProxy,
     page: showProblem,
     headers: Object.entries(headersOf(config)).flat(),
     identify(token) {

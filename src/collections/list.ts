@@ -136,9 +136,11 @@ async function select(
         select * from (
           (select ${columns} from ${table} where author = ${accountId} and ${where} order by ${order} limit ${limit})
           union all
-          (select ${columns} from ${table}
-            where ${readableByAll(type)} and author is distinct from ${accountId}::uuid and ${where}
-            order by ${order} limit ${limit})
+          (select * from (
+            select ${columns} from ${table} where ${readableByAll(type)} and ${where}
+            order by ${order} limit ${limit}) as r
+            -- The user's own are in the other part. Left out here before the limit, they would all be read, to find others.
+            where author is distinct from ${accountId}::uuid)
         ) as v
         order by ${outerOrder} limit ${limit}`;
   const { rows } = await sql<CellsRow>`

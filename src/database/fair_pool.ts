@@ -1,6 +1,7 @@
 /**
  * Gives out the connections of a pool. All requests of a node share them, and a request keeps one for as long as it waits for a lock. So
- * users have shares (shared/share.ts), what waits gets connections by turns of the users, and work of the server goes first.
+ * users have shares (shared/share.ts), what waits gets connections by turns of the users, and work of the server goes first. The users of
+ * an app, which wait for each other where they change what it has, also share what their app gets, and networks what their site gets.
  *
  *   asks → holds a connection → gave it back
  *      ↘ waits ↗  ↘ (timeout) refused
@@ -41,7 +42,7 @@ export class FairPool implements PostgresPool {
   readonly #held = new Set<Holding>();
   readonly #holdings = new WeakMap<pg.PoolClient, Holding>();
   /** By owner; undefined for the server. */
-  readonly #waiting = new Map<string | undefined, Waiter[]>();
+  readonly #waiting = new Map<string | undefined, Set<Waiter>>();
   #acquired = 0;
 
   /** @param waitMsMax longest wait for a connection in milliseconds */
@@ -63,7 +64,7 @@ export class FairPool implements PostgresPool {
   /** What waits because all connections are in use, and not only the waiting user's share of them. */
   get waiting(): number {
     if (this.#held.size < this.#size) return 0;
-    return this.#waiting.values().reduce((sum, { length }) => sum + length, 0);
+    return this.#waiting.values().reduce((sum, { size }) => sum + size, 0);
   }
 
   connect(): Promise<PostgresPoolClient> {
@@ -80,14 +81,17 @@ export class FairPool implements PostgresPool {
     if (used >= this.#size) return false;
     // Nobody can be above its share, whoever has these connections.
     if (user === undefined || used < this.#size - reserveOf(this.#size) - used) return true;
+    const { owner, group } = user;
     let own = 0;
+    let ofGroup = 0;
     let ofRequest = 0;
     for (const holding of this.#held) {
-      if (holding.user?.owner === user.owner) own += 1;
+      if (holding.user?.owner === owner) own += 1;
+      if (group !== null && holding.user?.group === group) ofGroup += 1;
       if (holding.user === user) ofRequest += 1;
     }
     // If requests of one user that hold a connection waited for another one, they could all wait for each other.
-    return ofRequest === 1 || isFree(this.#size, used, own);
+    return ofRequest === 1 || (isFree(this.#size, used, own) && isFree(this.#size, used, ofGroup));
   }
 
   async #take(user: ConnectionUser | undefined): Promise<PostgresPoolClient> {
@@ -117,16 +121,15 @@ export class FairPool implements PostgresPool {
       }, this.#waitMsMax);
       const waiter: Waiter = { user, timer, resolve };
       const waiting = this.#waiting.get(owner);
-      if (waiting === undefined) this.#waiting.set(owner, [waiter]);
-      else waiting.push(waiter);
+      if (waiting === undefined) this.#waiting.set(owner, new Set([waiter]));
+      else waiting.add(waiter);
     });
   }
 
   #remove(owner: string | undefined, waiter: Waiter): void {
-    const waiting = this.#waiting.get(owner) ?? [];
-    const left = waiting.filter((other) => other !== waiter);
-    if (left.length === 0) this.#waiting.delete(owner);
-    else this.#waiting.set(owner, left);
+    const waiting = this.#waiting.get(owner);
+    waiting?.delete(waiter);
+    if (waiting?.size === 0) this.#waiting.delete(owner);
   }
 
   #giveBack(holding: Holding): void {
@@ -153,15 +156,21 @@ export class FairPool implements PostgresPool {
     const ofServer = this.#waiting.get(undefined);
     if (ofServer !== undefined) return this.#shift(undefined, ofServer);
     for (const [owner, waiting] of this.#waiting) {
-      if (this.#hasRoom(waiting[0]?.user)) return this.#shift(owner, waiting);
+      if (this.#hasRoom(firstOf(waiting).user)) return this.#shift(owner, waiting);
     }
     return undefined;
   }
 
-  #shift(owner: string | undefined, waiting: Waiter[]): Waiter {
-    const [first] = waiting.splice(0, 1) as [Waiter];
+  #shift(owner: string | undefined, waiting: Set<Waiter>): Waiter {
+    const first = firstOf(waiting);
+    waiting.delete(first);
     this.#waiting.delete(owner);
-    if (waiting.length > 0) this.#waiting.set(owner, waiting);
+    if (waiting.size > 0) this.#waiting.set(owner, waiting);
     return first;
   }
+}
+
+/** The oldest of what waits, which is never empty. */
+function firstOf(waiting: ReadonlySet<Waiter>): Waiter {
+  return waiting.values().next().value as Waiter;
 }

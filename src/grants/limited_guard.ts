@@ -34,12 +34,13 @@ function note(request: FastifyRequest, state: RateState | undefined): void {
 }
 
 /**
- * Checks the token before the body is read, so that callers without access cannot make the server read bodies. The
- * handler calls the guard again for the scopes and for anything that changed in between.
+ * Checks the token and its scopes before the body is read, so that callers without access cannot make the server read bodies, of which
+ * those of publishers have 16 MiB. The handler calls the guard again for anything that changed in between.
  */
 export function guardBodies(api: FastifyInstance, guard: Guard): void {
   api.addHook('onRequest', async (request) => {
-    if (!bodiless.has(request.method)) await guard(request);
+    if (bodiless.has(request.method)) return;
+    await guard(request, ...(request.routeOptions.config.operation?.admission.scopes ?? []));
   });
 }
 

@@ -4,6 +4,7 @@
  */
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { addBodyParser } from './body_limit.ts';
 import { parseJson } from './json.ts';
 import { acceptsMediaType, hasOtherCharset, mediaType } from './media_types.ts';
 import { bodyTypes, type Operation } from './operation.ts';
@@ -54,11 +55,7 @@ export function registerApi(app: FastifyInstance, register: (api: FastifyInstanc
       checkAccept(request);
       checkBodyType(request);
     });
-    for (const type of [mergePatchType, jsonPatchType]) {
-      api.addContentTypeParser(type, { parseAs: 'buffer' }, async (_request: FastifyRequest, body: Buffer) =>
-        parseJson(body),
-      );
-    }
+    for (const type of [mergePatchType, jsonPatchType]) addBodyParser(api, type, parseJson);
     const methods = new Map<string, Map<string, Operation | undefined>>();
     api.addHook('onRoute', ({ url, method, config }) => {
       const known = methods.get(url) ?? new Map([['OPTIONS', undefined]]);

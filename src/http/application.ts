@@ -14,7 +14,7 @@ import Fastify, {
 import { type Config, isLoopbackHost } from '../config/config.ts';
 import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
-import { closeUnreadBodies } from './body_limit.ts';
+import { addBodyParser, closeUnreadBodies } from './body_limit.ts';
 import { handleClientError, handleError, handleNotFound, type ProblemPage, rejectConnect } from './errors.ts';
 import { requireHostHeader } from './host_header.ts';
 import { parseJson } from './json.ts';
@@ -102,11 +102,7 @@ export function createApplication(
   });
 
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser(
-    'application/json',
-    { parseAs: 'buffer' },
-    async (_request: FastifyRequest, body: Buffer) => parseJson(body),
-  );
+  addBodyParser(app, 'application/json', parseJson);
   const headers = headersOf(config);
   app.addHook('onRequest', (request, reply, done) => {
     reply.headers(headers);

@@ -4,6 +4,7 @@
 
 import type { FastifyInstance } from 'fastify';
 import { sql } from 'kysely';
+import { asServer } from '../database/connection_user.ts';
 import { type Database, withTimeout } from '../database/database.ts';
 import { Problem } from './problem.ts';
 
@@ -19,7 +20,18 @@ export function registerHealth(
     return reply.header('cache-control', 'no-store').send({ status: 'ok' });
   });
 
+  // No limit of requests applies here, so requests at the same time share one look.
+  let looking: Promise<Record<string, string>> | undefined;
   app.get('/readyz', async (_request, reply) => {
+    looking ??= asServer(look).finally(() => {
+      looking = undefined;
+    });
+    const checks = await looking;
+    return reply.header('cache-control', 'no-store').send({ status: 'ok', checks });
+  });
+
+  /** @throws Problem 503 */
+  async function look(): Promise<Record<string, string>> {
     try {
       await withTimeout(databaseTimeoutMs, sql`select 1`.execute(db));
     } catch (error) {
@@ -37,9 +49,6 @@ export function registerHealth(
         headers: { 'retry-after': '5' },
       });
     }
-    const checks = Object.fromEntries(states.map(([name]) => [name, 'ok']));
-    return reply
-      .header('cache-control', 'no-store')
-      .send({ status: 'ok', checks: { database: 'ok', ...checks } });
-  });
+    return { database: 'ok', ...Object.fromEntries(states.map(([name]) => [name, 'ok'])) };
+  }
 }

@@ -3,7 +3,8 @@
  * controls its whole /64. A site usually has a /48, which providers assign on request.
  */
 
-import { BlockList, isIPv4, isIPv6 } from 'node:net';
+import type { IncomingMessage } from 'node:http';
+import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
 import ipaddr from 'ipaddr.js';
 
 export interface Networks {
@@ -38,4 +39,18 @@ export function addressMatcher(ranges: readonly string[]): (address: string) => 
     else list.addSubnet(address, Number(prefix), family);
   }
   return (address) => list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4');
+}
+
+/** @returns the address of a request's client: of the connection, or the last one that proxies forward and that is none of them */
+export function forwardedAddress(
+  isProxy: (address: string) => boolean,
+): (request: IncomingMessage) => string {
+  return ({ socket: { remoteAddress = '' }, headers }) => {
+    if (!isProxy(remoteAddress)) return remoteAddress;
+    const forwarded = [headers['x-forwarded-for'] ?? ''].flat().join().split(',');
+    return (
+      forwarded.map((each) => each.trim()).findLast((each) => isIP(each) !== 0 && !isProxy(each)) ??
+      remoteAddress
+    );
+  };
 }

@@ -9,6 +9,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ConnectionTraces } from '../connections/traces.ts';
 import { showRateLimit } from '../grants/limited_guard.ts';
 import type { Principal } from '../grants/principal.ts';
+import { addBodyParser } from '../http/body_limit.ts';
 import { Problem } from '../http/problem.ts';
 import type { StreamSlots } from '../http/stream_slots.ts';
 import { mcpPath } from '../oauth/protected_resource.ts';
@@ -38,9 +39,7 @@ export function registerMcp(app: FastifyInstance, options: EndpointOptions): voi
     showRateLimit(scope);
     scope.removeAllContentTypeParsers();
     // Parsed in the handler, whose errors have the form of the protocol.
-    scope.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) =>
-      done(null, body),
-    );
+    addBodyParser(scope, 'application/json', (bytes) => bytes);
     scope.addHook('onRequest', async (request, reply) => {
       reply.header('cache-control', 'no-store');
       checkOrigin(request, reply);

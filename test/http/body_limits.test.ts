@@ -1,8 +1,10 @@
 /** Bodies that are too long, have a wrong length or never end, on every route. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, test } from 'node:test';
+import { createApiUser } from '../support/clients/api_client.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
@@ -155,4 +157,54 @@ test('a client that disconnects within a body causes no server error', async () 
   await new Promise((resolve) => socket.once('connect', resolve));
   socket.destroy();
   assert.equal((await fetch(`${server.baseUrl}/livez`)).status, 200);
+});
+
+/** Chunks of one byte. */
+const short = Buffer.from('1\r\n1\r\n'.repeat(10_000));
+
+test('attack: a body in chunks of one byte is not read to its end', async () => {
+  const { accessToken } = await createApiUser(server);
+  const outcomes = [
+    await sendEndless(
+      'POST /articles',
+      [
+        `Authorization: Bearer ${accessToken}`,
+        'Content-Type: application/json',
+        'Transfer-Encoding: chunked',
+      ],
+      short,
+    ),
+    await sendEndless('POST /oauth/token', [`Content-Type: ${form}`, 'Transfer-Encoding: chunked'], short),
+  ];
+  for (const { status, response } of outcomes) {
+    assert.equal(status, 400, response);
+    assert.match(response, /^connection: close\r$/im);
+  }
+});
+
+test('a body in some thousand short chunks is read', async () => {
+  const user = await createApiUser(server);
+  const text = JSON.stringify({ title: 'in pieces', body: 'x'.repeat(3_000) });
+  const { status, body } = await user.request('POST', '/articles', { json: JSON.parse(text) });
+  assert.equal(status, 201);
+  const chunks = [...text].map((character) => `1\r\n${character}\r\n`).join('');
+  const head = `POST /articles HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer ${user.accessToken}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`;
+  const socket = connect({ port, host: '127.0.0.1' });
+  socket.write(`${head}${chunks}0\r\n\r\n`);
+  const response = (await socket.setEncoding('utf8').toArray()).join('');
+  assert.match(response, /^HTTP\/1\.1 201 /);
+  assert.ok(response.includes(JSON.stringify(body.body)));
+});
+
+test('attack: a token without the scope for an operation: its body is not awaited', async () => {
+  const { accessToken } = await createApiUser(server, ['read:posts']);
+  for (const request of ['POST /events', 'POST /subscriptions', 'POST /apps', 'POST /articles']) {
+    const socket = connect({ port, host: '127.0.0.1' });
+    socket.write(
+      `${request} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${accessToken}\r\nContent-Type: application/json\r\nContent-Length: 900000\r\n\r\n`,
+    );
+    const [response] = await once(socket.setEncoding('utf8'), 'data');
+    assert.match(response as string, /^HTTP\/1\.1 403 /, request);
+    socket.destroy();
+  }
 });

@@ -1,8 +1,11 @@
 /** Connections of clients: how many a node accepts, in total and from one network. */
 
 import assert from 'node:assert/strict';
-import { connect, type Socket } from 'node:net';
+import { type AddressInfo, connect, type Socket } from 'node:net';
 import { after, test } from 'node:test';
+import Fastify from 'fastify';
+import { Registry } from 'prom-client';
+import { limitConnections } from '../../src/http/overload/connection_limit.ts';
 import { startTestServer, type TestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -75,4 +78,40 @@ test('a trusted proxy may have all connections', async () => {
   const flood = await open(behindProxy, 40, '127.0.0.1');
   assert.equal(served(flood), 32);
   for (const { socket } of flood) socket.destroy();
+});
+
+test('attack: the networks of one site open all connections: they get 7/16 of them', async (t) => {
+  const app = Fastify();
+  t.after(() => app.close());
+  // A machine has no addresses of other networks, so each connection gets one here.
+  const addresses: string[] = [];
+  app.server.on('connection', (socket) =>
+    Object.defineProperty(socket, 'remoteAddress', { value: addresses.shift() }),
+  );
+  limitConnections(app, { registry: new Registry(), connectionsMax: 32, trustProxy: [] });
+  app.get('/', async () => 'served');
+  await app.listen({ port: 0, host: '127.0.0.1' });
+  const sockets: Socket[] = [];
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  /** Opens a connection from an address. @returns whether it is served */
+  const isServed = async (address: string) => {
+    addresses.push(address);
+    const { port } = app.server.address() as AddressInfo;
+    const socket = connect({ port, host: '127.0.0.1' });
+    sockets.push(socket);
+    socket.on('error', () => {});
+    socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    return new Promise<boolean>((resolve) => {
+      socket.once('data', () => resolve(true)).once('close', () => resolve(false));
+    });
+  };
+  let ofSite = 0;
+  for (let network = 0; network < 40; network += 1) {
+    if (await isServed(`2001:db8:0:${network.toString(16)}::1`)) ofSite += 1;
+  }
+  assert.equal(ofSite, 14);
+  assert.ok(await isServed('2001:db8:1::1'));
+  assert.ok(await isServed('192.0.2.1'));
 });

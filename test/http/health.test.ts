@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import Fastify from 'fastify';
 import { sql } from 'kysely';
+import { registerHealth } from '../../src/http/health.ts';
 import { type ApiResponse, requester } from '../support/clients/api_client.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
@@ -46,3 +48,19 @@ for (const [worker, table] of [
     await until(ask, ({ status }) => status === 200);
   });
 }
+
+test('attack: requests for /readyz at the same time, which have no limit, share one look', async (t) => {
+  const app = Fastify();
+  t.after(() => app.close());
+  let looks = 0;
+  registerHealth(app, server.db, async () => {
+    looks += 1;
+    return {};
+  });
+  const all = await Promise.all(Array.from({ length: 500 }, () => app.inject('/readyz')));
+  assert.deepEqual(new Set(all.map(({ statusCode }) => statusCode)), new Set([200]));
+  // A look may end before the last requests come.
+  assert.ok(looks < 50, `${looks} looks`);
+  await app.inject('/readyz');
+  assert.ok(looks >= 2, 'a later request looks again');
+});

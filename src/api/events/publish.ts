@@ -17,6 +17,7 @@ import {
 import type { EventKind } from '../../events/kind.ts';
 import { batchSingles, type SingleEvent } from '../../events/single.ts';
 import { type StoredEvent, storeEvents } from '../../events/store.ts';
+import { addBodyParser } from '../../http/body_limit.ts';
 import { jsonBody, keyParameter } from '../../http/describe.ts';
 import { readIdempotencyKey, runIdempotent } from '../../http/idempotency.ts';
 import { type JsonResponse, sendResponse } from '../../http/json_response.ts';
@@ -92,11 +93,7 @@ function registerBatches(options: EventRoutesOptions, { publish }: ReturnType<ty
   const { api, db, catalogue, onPublished } = options;
   const storeSingle = batchSingles(db, onPublished);
   api.removeContentTypeParser('application/json');
-  api.addContentTypeParser(
-    'application/json',
-    { parseAs: 'buffer' },
-    async (_request: unknown, body: Buffer) => parseBatch(body),
-  );
+  addBodyParser(api, 'application/json', parseBatch);
   serve(options, publish, async ({ request, reply, caller: { clientId } }) => {
     const batch = readBatch(request.body, catalogue);
     const isList = Array.isArray(request.body);

@@ -2,6 +2,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { LRUCache } from 'lru-cache';
+import { networksOf } from '../network.ts';
 
 export interface Caller {
   /** Account, client or network. */
@@ -36,4 +37,10 @@ export function rememberCallers(
     if (caller !== undefined) callers.set(token, caller, { size: authorization.length });
     return caller;
   };
+}
+
+/** The caller of a request or connection of which nothing else is known. */
+export function callerOfAddress(address: string): Caller {
+  const { near, wide } = networksOf(address);
+  return { owner: `address:${near}`, group: wide === null ? null : `site:${wide}` };
 }

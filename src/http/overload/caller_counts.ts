@@ -1,4 +1,4 @@
-/** How many requests callers have of something that is shared: places, or places in a queue. */
+/** How many callers have of something that is shared: places, places in a queue, or connections. */
 
 import { isFree } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
@@ -20,9 +20,9 @@ export class CallerCounts {
     }
   }
 
-  /** Whether the caller may have one more of `max`, by its own share and that of its group. */
-  hasRoom(max: number, { owner, group }: Caller): boolean {
-    const has = (key: string) => isFree(max, this.#size, this.#counts.get(key) ?? 0);
+  /** Whether the caller may have one more of `max`, by its own share and that of its group. @param used also by those without a share */
+  hasRoom(max: number, { owner, group }: Caller, used = this.#size): boolean {
+    const has = (key: string) => isFree(max, used, this.#counts.get(key) ?? 0);
     return has(owner) && (group === null || has(group));
   }
 }

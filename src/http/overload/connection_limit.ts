@@ -1,15 +1,16 @@
 /**
- * Limits the connections of clients: in total, and for each network its share (shared/share.ts), so that one cannot take them all. Proxies
- * that the operator trusts have no share, because their connections are those of everyone. A connection above the limit is closed
- * at once.
+ * Limits the connections of clients: in total, and for each network and each site its share (shared/share.ts), so that none can take them
+ * all. A site has 65,536 networks. Proxies that the operator trusts have no share, because their connections are those of everyone. A
+ * connection above the limit is closed at once.
  */
 
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { Counter, Gauge, type Registry } from 'prom-client';
-import { isFree } from '../../shared/share.ts';
-import { addressMatcher, networksOf } from '../network.ts';
+import { addressMatcher } from '../network.ts';
+import { callerOfAddress } from './caller.ts';
+import { CallerCounts } from './caller_counts.ts';
 
 export interface ConnectionLimitOptions {
   registry: Registry;
@@ -23,7 +24,7 @@ export function limitConnections(
   app: FastifyInstance,
   { registry, connectionsMax, trustProxy }: ConnectionLimitOptions,
 ): void {
-  const open = new Map<string, number>();
+  const open = new CallerCounts();
   const isProxy = addressMatcher(trustProxy);
   const refused = new Counter({
     name: 'nuncio_connections_refused_total',
@@ -43,21 +44,18 @@ export function limitConnections(
   const server = app.server as Server;
   server.on('connection', (socket: Socket) => {
     const address = socket.remoteAddress ?? '';
-    const network = isProxy(address) ? null : networksOf(address).near;
-    const own = network === null ? 0 : (open.get(network) ?? 0);
-    if (connectionsMax > 0 && !isFree(connectionsMax, total, own)) {
+    const caller = isProxy(address) ? null : callerOfAddress(address);
+    const hasRoom = caller === null ? total < connectionsMax : open.hasRoom(connectionsMax, caller, total);
+    if (connectionsMax > 0 && !hasRoom) {
       refused.inc();
       socket.destroy();
       return;
     }
     total += 1;
-    if (network !== null) open.set(network, own + 1);
+    if (caller !== null) open.change(caller, 1);
     socket.once('close', () => {
       total -= 1;
-      if (network === null) return;
-      const left = (open.get(network) ?? 1) - 1;
-      if (left === 0) open.delete(network);
-      else open.set(network, left);
+      if (caller !== null) open.change(caller, -1);
     });
   });
 }

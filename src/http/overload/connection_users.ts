@@ -3,6 +3,7 @@
 import { Socket } from 'node:net';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { asUser, type ConnectionUser } from '../../database/connection_user.ts';
+import type { Caller } from './caller.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -14,23 +15,31 @@ declare module 'fastify' {
 class RequestUser implements ConnectionUser {
   readonly #request: FastifyRequest;
   readonly #reply: FastifyReply;
-  readonly #ownerOf: (request: FastifyRequest) => string;
-  #owner: string | undefined;
+  readonly #callerOf: (request: FastifyRequest) => Caller;
+  #caller: Caller | undefined;
 
-  constructor(request: FastifyRequest, reply: FastifyReply, ownerOf: (request: FastifyRequest) => string) {
+  constructor(request: FastifyRequest, reply: FastifyReply, callerOf: (request: FastifyRequest) => Caller) {
     this.#request = request;
     this.#reply = reply;
-    this.#ownerOf = ownerOf;
+    this.#callerOf = callerOf;
   }
 
   get owner(): string {
-    this.#owner ??= this.#ownerOf(this.#request);
-    return this.#owner;
+    return this.#identify().owner;
+  }
+
+  get group(): string | null {
+    return this.#identify().group;
   }
 
   /** The guard has verified the token, so the account is known even if the token is new. */
   verified(): void {
-    this.#owner = undefined;
+    this.#caller = undefined;
+  }
+
+  #identify(): Caller {
+    this.#caller ??= this.#callerOf(this.#request);
+    return this.#caller;
   }
 
   get hasEnded(): boolean {
@@ -38,15 +47,15 @@ class RequestUser implements ConnectionUser {
   }
 }
 
-/** Call it after the hook that admits requests. @param ownerOf called only when many connections are in use */
+/** Call it after the hook that admits requests. @param callerOf called only when many connections are in use */
 export function nameConnectionUsers(
   app: FastifyInstance,
-  ownerOf: (request: FastifyRequest) => string,
+  callerOf: (request: FastifyRequest) => Caller,
 ): void {
   app.decorateRequest('connectionUser', null);
   app.addHook('onRequest', (request, reply, done) => {
     if (!(request.raw.socket instanceof Socket)) return done();
-    request.connectionUser = new RequestUser(request, reply, ownerOf);
+    request.connectionUser = new RequestUser(request, reply, callerOf);
     asUser(request.connectionUser, done);
   });
   app.addHook('preValidation', ({ connectionUser }, _reply, done) => {

@@ -3,7 +3,7 @@
  * its token is checked and its body is read. A place is held while the server works for the request, not while the server waits for
  * the client's body, for an event or for another server, and not while the client reads.
  *
- *   before Fastify: refused if nothing of the class, or of the caller, may wait any more
+ *   before Fastify: its turn (arrivals.ts) → refused if nothing of the class, or of the caller, may wait any more
  *   onRequest: class, budget of bodies → place → guard → [paused: body arrives] → handler → left
  */
 
@@ -14,10 +14,11 @@ import type { Registry } from 'prom-client';
 import { newId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
 import type { ProblemPage } from '../errors.ts';
-import { networksOf } from '../network.ts';
+import { addressMatcher, forwardedAddress } from '../network.ts';
 import { Admission, Place } from './admission.ts';
+import { Arrivals } from './arrivals.ts';
 import { BodyBudget } from './body_budget.ts';
-import { type Caller, rememberCallers } from './caller.ts';
+import { type Caller, callerOfAddress, rememberCallers } from './caller.ts';
 import { nameConnectionUsers } from './connection_users.ts';
 import { LoadMonitor } from './load_monitor.ts';
 import { createOverloadMetrics, RefusalLog } from './overload_metrics.ts';
@@ -35,6 +36,8 @@ export interface OverloadOptions {
   logger: FastifyBaseLogger;
   /** The most requests in progress; 0 for no limit. */
   requestsMax: number;
+  /** Addresses or CIDR ranges of reverse proxies. */
+  trustProxy: readonly string[];
   /** The caller of a token that was verified before; undefined for others. */
   identify: (token: string) => Caller | undefined;
   /** Headers of all responses, as names and values in turn. */
@@ -45,7 +48,7 @@ export interface OverloadOptions {
 
 /** Call it before routes are registered. @returns stops the timers */
 export function limitLoad(app: FastifyInstance, options: OverloadOptions): () => void {
-  const { db, registry, logger, requestsMax, page, headers } = options;
+  const { db, registry, logger, requestsMax, trustProxy, page, headers } = options;
   app.decorateRequest('place', null);
   app.decorateRequest('isRefused', false);
   if (requestsMax === 0) return () => {};
@@ -70,7 +73,14 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
 
   const classOf = classifyRoutes(app);
   const refusals = new Paced();
-  filterRequests(app, (request, response) => {
+  const addressOf = forwardedAddress(addressMatcher(trustProxy));
+  const arrivals = new Arrivals((request) => {
+    const known = identify(request);
+    if (known !== undefined) return known.owner;
+    const { owner, group } = callerOfAddress(addressOf(request));
+    return group ?? owner;
+  });
+  filterRequests(app, arrivals, (request, response) => {
     const { method = '', url = '' } = request;
     if (!admission.isCrowded || needsFastify(request)) return false;
     const precedence = classOf(method, url.split('?', 1)[0] as string);
@@ -106,7 +116,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     if (request.place?.resumeNow() ?? true) return done();
     resumePlace(request).then(() => done(), done);
   });
-  nameConnectionUsers(app, (request) => callerOf(request).owner);
+  nameConnectionUsers(app, callerOf);
   app.addHook('onSend', (request, _reply, _payload, done) => {
     request.place?.leave();
     done();
@@ -134,14 +144,17 @@ function callOnce(callerOf: (request: FastifyRequest) => Caller, request: Fastif
 /** Calls the filter before Fastify, for which even a refusal costs several times as much. It returns whether it has responded. */
 function filterRequests(
   { server }: FastifyInstance,
+  arrivals: Arrivals,
   filter: (request: IncomingMessage, response: ServerResponse) => boolean,
 ): void {
   const [handle] = server.listeners('request') as RequestListener[];
   if (handle === undefined) throw new Error('the server has no listener for requests');
   server.removeListener('request', handle);
   server.on('request', (request, response) => {
-    // A server that stops closes its connections with its responses, which Fastify does.
-    if (!server.listening || !filter(request, response)) handle(request, response);
+    arrivals.add(request, response, () => {
+      // A server that stops closes its connections with its responses, which Fastify does.
+      if (!server.listening || !filter(request, response)) handle(request, response);
+    });
   });
 }
 
@@ -166,9 +179,4 @@ function reserveBody(
   if (reservation === null) return false;
   reply.raw.once('close', () => bodies.release(reservation));
   return true;
-}
-
-function callerOfAddress(address: string): Caller {
-  const { near, wide } = networksOf(address);
-  return { owner: `address:${near}`, group: wide === null ? null : `site:${wide}` };
 }

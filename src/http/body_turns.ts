@@ -1,0 +1,42 @@
+/**
+ * Turns of parsing large bodies. To parse a megabyte of empty objects takes the server thread tens of milliseconds, and one caller can have
+ * the last bytes of many bodies arrive at the same moment. So each turn of the event loop parses one large body, by turns of the callers,
+ * and then rests for as long as that took: other requests need several turns of the event loop, which would have one body each.
+ *
+ *   arrived → waiting, by caller → its turn: parsed → rest → next
+ */
+
+import { asServer } from '../database/connection_user.ts';
+import { OwnerTurns } from '../shared/owner_turns.ts';
+
+/** Bodies up to this are parsed at once. */
+const smallBytes = 16_384;
+/** Milliseconds of parsing that need no rest. */
+const shortMs = 5;
+
+const waiting = new OwnerTurns<() => void>();
+let isRunning = false;
+
+/** Resolves when a body may be parsed. @param owner whose body it is */
+export function takeBodyTurn(owner: string, bytes: number): Promise<void> | undefined {
+  if (bytes <= smallBytes) return undefined;
+  return new Promise((resolve) => {
+    waiting.add(owner, resolve);
+    if (isRunning) return;
+    isRunning = true;
+    asServer(() => setImmediate(run));
+  });
+}
+
+function run(): void {
+  const startedAt = performance.now();
+  waiting.take()?.();
+  // The body is parsed before that.
+  setImmediate(() => {
+    const tookMs = performance.now() - startedAt;
+    isRunning = !waiting.isEmpty;
+    if (!isRunning) return;
+    if (tookMs > shortMs) setTimeout(run, tookMs);
+    else setImmediate(run);
+  });
+}

@@ -1,0 +1,42 @@
+/** What a page costs a user with very many resources that everybody may read. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { createApiUser } from '../support/clients/api_client.ts';
+// First, so that it sees the server's connections.
+import { captureStatements, planModes, rowsOf } from '../support/database/plans.ts';
+import { startTestServer } from '../support/servers/server.ts';
+
+const server = await startTestServer({ after });
+
+test('the user’s own resources are not read in search of those of others', async () => {
+  const [user, other] = [await createApiUser(server), await createApiUser(server)];
+  const publish = (author: string, count: number, days: number) =>
+    sql`
+    insert into articles (id, author, created_at, updated_at, title, state, published_at)
+    select gen_random_uuid(), ${author}, now(), now(), 'article ' || n, 'published', now() - ${days}::int * interval '1 day' - n * interval '1 s'
+      from generate_series(1, ${count}::int) n`.execute(server.db);
+  await publish(other.account.id, 5, 2);
+  await publish(user.account.id, 5_000, 1);
+  await sql`analyze articles`.execute(server.db);
+  for (const query of ['limit=10', 'limit=10&sort=-published_at', `limit=10&author=${user.account.id}`]) {
+    for (const mode of planModes) {
+      const statements = await captureStatements(mode, async () => {
+        const { status, body } = await user.request('GET', `/articles?${query}`);
+        assert.equal(status, 200);
+        assert.equal(body.items.length, 10);
+      });
+      const rows = rowsOf(statements);
+      assert.ok(rows > 0 && rows < 200, `${query} ${mode}: ${rows} rows`);
+    }
+  }
+  // Of the user and of others, each once.
+  const seen = new Set<string>();
+  for (let path = '/articles?limit=200&sort=-published_at'; path !== undefined; ) {
+    const { body } = await user.request('GET', path);
+    for (const { id } of body.items) seen.add(id);
+    path = body._links.next?.href;
+  }
+  assert.equal(seen.size, 5_005);
+});

@@ -1,0 +1,83 @@
+/** Turns of requests as they arrive, and connections with many that have no response. */
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type RequestListener } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { after, type TestContext, test } from 'node:test';
+import { Arrivals } from '../../src/http/overload/arrivals.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
+
+const server = await startTestServer({ after }, { NUNCIO_CONCURRENT_REQUESTS: '64' });
+
+const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
+
+/** Sends text on a connection, and collects what comes until it ends or has so many responses. */
+async function exchange(
+  port: number,
+  text: string,
+  responses: number,
+): Promise<{ received: string[]; isClosed: boolean }> {
+  const socket = connect({ port, host: '127.0.0.1' });
+  let received = '';
+  let isClosed = false;
+  socket.setEncoding('latin1').on('data', (piece: string) => {
+    received += piece;
+  });
+  socket.on('error', () => {});
+  socket.on('close', () => {
+    isClosed = true;
+  });
+  socket.write(text);
+  const lines = () => received.match(/HTTP\/1\.1 \d{3}/g) ?? [];
+  await until(
+    async () => isClosed || lines().length >= responses,
+    (isOver) => isOver,
+  );
+  socket.destroy();
+  return { received: lines(), isClosed };
+}
+
+test('some requests that were sent at once get their responses in order', async () => {
+  const text = get('/livez') + get('/nothing') + get('/livez');
+  const { received } = await exchange(server.config.port, text, 3);
+  assert.deepEqual(received, ['HTTP/1.1 200', 'HTTP/1.1 404', 'HTTP/1.1 200']);
+});
+
+test('attack: a connection with thousands of requests at once is closed, and only some are handled', async () => {
+  const { received, isClosed } = await exchange(server.config.port, get('/nothing').repeat(5_000), 5_000);
+  assert.ok(isClosed);
+  assert.ok(received.length <= 16, `${received.length} responses`);
+  assert.equal((await fetch(`${server.baseUrl}/livez`)).status, 200);
+});
+
+/** A server that hands its requests to the turns. The path begins with the caller. */
+async function startTurns(t: TestContext, handle: RequestListener): Promise<number> {
+  const arrivals = new Arrivals(({ url = '' }) => url.slice(1, 2));
+  const own = createServer((request, response) =>
+    arrivals.add(request, response, () => handle(request, response)),
+  );
+  own.listen(0, '127.0.0.1');
+  await once(own, 'listening');
+  t.after(() => own.close());
+  return (own.address() as AddressInfo).port;
+}
+
+/** Keeps the processor busy. */
+function work(ms: number): void {
+  const end = performance.now() + ms;
+  while (performance.now() < end);
+}
+
+test('requests are handled while there is time, then by turns of the callers', async (t) => {
+  const handled: string[] = [];
+  const port = await startTurns(t, ({ url = '' }, response) => {
+    handled.push(url.slice(1));
+    work(20);
+    response.end();
+  });
+  const text = ['/a1', '/a2', '/a3', '/b1', '/c1'].map(get).join('');
+  await exchange(port, text, 5);
+  assert.deepEqual(handled, ['a1', 'a2', 'b1', 'c1', 'a3']);
+});

@@ -1,0 +1,43 @@
+/** Turns of parsing large bodies. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { takeBodyTurn } from '../../src/http/body_turns.ts';
+
+const large = 1_000_000;
+
+/** Keeps the processor busy. */
+function work(ms: number): void {
+  const until = performance.now() + ms;
+  while (performance.now() < until);
+}
+
+test('a small body is parsed at once', () => {
+  assert.equal(takeBodyTurn('a', 10_000), undefined);
+});
+
+test('large bodies are parsed by turns of the callers, with rests', async () => {
+  const parsed: string[] = [];
+  const turns: number[] = [];
+  const begunAt = performance.now();
+  let isOver = false;
+  const count = () => {
+    turns.push(parsed.length - turns.reduce((sum, each) => sum + each, 0));
+    if (!isOver) setImmediate(count);
+  };
+  setImmediate(count);
+  const parse = async (owner: string, name: string) => {
+    await takeBodyTurn(owner, large);
+    work(20);
+    parsed.push(name);
+  };
+  await Promise.all([parse('a', 'a1'), parse('a', 'a2'), parse('a', 'a3'), parse('b', 'b1')]);
+  isOver = true;
+  assert.deepEqual(parsed, ['a1', 'b1', 'a2', 'a3']);
+  assert.ok(
+    turns.every((each) => each <= 1),
+    turns.join(' '),
+  );
+  // Three rests, each as long as what was parsed before it.
+  assert.ok(performance.now() - begunAt >= 7 * 20 - 5, `${performance.now() - begunAt} ms`);
+});
