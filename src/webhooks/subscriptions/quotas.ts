@@ -32,8 +32,9 @@ export interface Quotas {
   readonly deliveriesPerEvent: number;
   /**
    * Bytes of response headers and bodies that attempts of one account store in a day (UTC). Above it,
-   * attempts are stored without the response and with `response_omitted: true`. Nodes exchange their counts
-   * every 5 s, so together they can exceed the quota by what they store in that time.
+   * attempts are stored without the response and with `response_omitted: true`. The same happens to an account
+   * whose responses wait to be stored, above its share of 32 MiB. Nodes exchange their counts every 5 s, so together
+   * they can exceed the quota by what they store in that time.
    * @default 67,108,864
    */
   readonly responseBytesPerDay: number;
