@@ -8,8 +8,6 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 export interface ConnectionUser {
   /** Account, client or network. Read only when many connections are in use. */
   readonly owner: string;
-  /** The app of the account, or the site of the network; null if there is none. */
-  readonly group: string | null;
   /** Timers and other work that a request leaves behind are the server's. */
   readonly hasEnded: boolean;
 }

@@ -1,7 +1,6 @@
 /**
  * Gives out the connections of a pool. All requests of a node share them, and a request keeps one for as long as it waits for a lock. So
- * users have shares (shared/share.ts), what waits gets connections by turns of the users, and work of the server goes first. The users of
- * an app, which wait for each other where they change what it has, also share what their app gets, and networks what their site gets.
+ * users have shares (shared/share.ts), what waits gets connections by turns of the users, and work of the server goes first.
  *
  *   asks → holds a connection → gave it back
  *      ↘ waits ↗  ↘ (timeout) refused
@@ -81,17 +80,14 @@ export class FairPool implements PostgresPool {
     if (used >= this.#size) return false;
     // Nobody can be above its share, whoever has these connections.
     if (user === undefined || used < this.#size - reserveOf(this.#size) - used) return true;
-    const { owner, group } = user;
     let own = 0;
-    let ofGroup = 0;
     let ofRequest = 0;
     for (const holding of this.#held) {
-      if (holding.user?.owner === owner) own += 1;
-      if (group !== null && holding.user?.group === group) ofGroup += 1;
+      if (holding.user?.owner === user.owner) own += 1;
       if (holding.user === user) ofRequest += 1;
     }
     // If requests of one user that hold a connection waited for another one, they could all wait for each other.
-    return ofRequest === 1 || (isFree(this.#size, used, own) && isFree(this.#size, used, ofGroup));
+    return ofRequest === 1 || isFree(this.#size, used, own);
   }
 
   async #take(user: ConnectionUser | undefined): Promise<PostgresPoolClient> {

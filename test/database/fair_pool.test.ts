@@ -23,11 +23,7 @@ after(async () => {
 });
 
 /** A request of the owner. */
-const requestOf = (owner: string, group: string | null = null): ConnectionUser => ({
-  owner,
-  group,
-  hasEnded: false,
-});
+const requestOf = (owner: string): ConnectionUser => ({ owner, hasEnded: false });
 
 /** Holds connections until told to end, or until the end of the test. */
 function holder(t: TestContext, pool = db) {
@@ -111,17 +107,6 @@ test('one user holds 5 of 11 connections, four hold 9, and others find one at on
   assert.equal(held.length, 120);
 });
 
-test('the users of an app share what their app gets, and others find connections', async (t) => {
-  const { held, hold, untilHeld, endAll } = holder(t);
-  for (let count = 0; count < 30; count += 1) hold(requestOf(`user ${count}`, 'app'));
-  await untilHeld(5);
-  await asUser(requestOf('victim', 'other app'), () => sql`select`.execute(db));
-  assert.equal(held.length, 5);
-  assert.equal(poolStatus(db).waiting, 0);
-  await endAll();
-  assert.equal(held.length, 30);
-});
-
 test('with all connections in use, the server goes first, then users who had none for the longest time', async (t) => {
   const { held, hold, untilHeld, end, endAll } = holder(t);
   const owners = Array.from({ length: size }, (_none, index) => `owner ${index}`);
@@ -144,7 +129,7 @@ test('with all connections in use, the server goes first, then users who had non
 
 test('work of the server and of ended requests has no share', async (t) => {
   const { held, hold, untilHeld, endAll } = holder(t);
-  const ended = { owner: 'ended', group: null, hasEnded: true };
+  const ended = { owner: 'ended', hasEnded: true };
   for (let count = 0; count < 5; count += 1) hold(null);
   for (let count = 0; count < 6; count += 1) hold(ended);
   await untilHeld(size);

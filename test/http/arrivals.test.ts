@@ -52,6 +52,23 @@ test('attack: a connection with thousands of requests at once is closed, and onl
   assert.equal((await fetch(`${server.baseUrl}/livez`)).status, 200);
 });
 
+test('the parser of a connection that is closed reads no further request', async (t) => {
+  let requests = 0;
+  const arrivals = new Arrivals(() => '');
+  const own = createServer((request, response) => {
+    requests += 1;
+    arrivals.add(request, response, () => {});
+  });
+  own.listen(0, '127.0.0.1');
+  await once(own, 'listening');
+  t.after(() => own.close());
+  const { port } = own.address() as AddressInfo;
+  const { isClosed } = await exchange(port, get('/').repeat(2_000), 2_000);
+  assert.ok(isClosed);
+  // `Arrivals` sets a property of Node's parser, without which it would be all of them.
+  assert.equal(requests, 17);
+});
+
 /** A server that hands its requests to the turns. The path begins with the caller. */
 async function startTurns(t: TestContext, handle: RequestListener): Promise<number> {
   const arrivals = new Arrivals(({ url = '' }) => url.slice(1, 2));

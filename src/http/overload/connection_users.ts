@@ -3,7 +3,6 @@
 import { Socket } from 'node:net';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { asUser, type ConnectionUser } from '../../database/connection_user.ts';
-import type { Caller } from './caller.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -15,31 +14,23 @@ declare module 'fastify' {
 class RequestUser implements ConnectionUser {
   readonly #request: FastifyRequest;
   readonly #reply: FastifyReply;
-  readonly #callerOf: (request: FastifyRequest) => Caller;
-  #caller: Caller | undefined;
+  readonly #ownerOf: (request: FastifyRequest) => string;
+  #owner: string | undefined;
 
-  constructor(request: FastifyRequest, reply: FastifyReply, callerOf: (request: FastifyRequest) => Caller) {
+  constructor(request: FastifyRequest, reply: FastifyReply, ownerOf: (request: FastifyRequest) => string) {
     this.#request = request;
     this.#reply = reply;
-    this.#callerOf = callerOf;
+    this.#ownerOf = ownerOf;
   }
 
   get owner(): string {
-    return this.#identify().owner;
-  }
-
-  get group(): string | null {
-    return this.#identify().group;
+    this.#owner ??= this.#ownerOf(this.#request);
+    return this.#owner;
   }
 
   /** The guard has verified the token, so the account is known even if the token is new. */
   verified(): void {
-    this.#caller = undefined;
-  }
-
-  #identify(): Caller {
-    this.#caller ??= this.#callerOf(this.#request);
-    return this.#caller;
+    this.#owner = undefined;
   }
 
   get hasEnded(): boolean {
@@ -47,15 +38,15 @@ class RequestUser implements ConnectionUser {
   }
 }
 
-/** Call it after the hook that admits requests. @param callerOf called only when many connections are in use */
+/** Call it after the hook that admits requests. @param ownerOf called only when many connections are in use */
 export function nameConnectionUsers(
   app: FastifyInstance,
-  callerOf: (request: FastifyRequest) => Caller,
+  ownerOf: (request: FastifyRequest) => string,
 ): void {
   app.decorateRequest('connectionUser', null);
   app.addHook('onRequest', (request, reply, done) => {
     if (!(request.raw.socket instanceof Socket)) return done();
-    request.connectionUser = new RequestUser(request, reply, callerOf);
+    request.connectionUser = new RequestUser(request, reply, ownerOf);
     asUser(request.connectionUser, done);
   });
   app.addHook('preValidation', ({ connectionUser }, _reply, done) => {

@@ -116,7 +116,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     if (request.place?.resumeNow() ?? true) return done();
     resumePlace(request).then(() => done(), done);
   });
-  nameConnectionUsers(app, callerOf);
+  nameConnectionUsers(app, (request) => callerOf(request).owner);
   app.addHook('onSend', (request, _reply, _payload, done) => {
     request.place?.leave();
     done();
