@@ -6,6 +6,7 @@
 import crypto, { randomBytes, timingSafeEqual } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { promisify } from 'node:util';
+import { LimitedWork } from '../shared/limited_work.ts';
 
 const memoryKib = 19_456;
 const passes = 2;
@@ -69,37 +70,14 @@ type Derive = (
 ) => Promise<Buffer>;
 
 /**
- * Hashes at once. Each keeps a processor busy for tens of milliseconds and takes 19 MiB. Without a limit, a flood of passwords would
+ * Each hash keeps a processor busy for tens of milliseconds and takes 19 MiB. Without a limit, a flood of passwords would
  * take the processors from the rest of the node. Guessers take turns, so that the passwords of one network do not hold up those of others;
  * those that wait are requests in progress, whose number is limited (http/overload).
  */
-const hashesMax = Math.max(1, Math.floor(availableParallelism() / 2));
-let hashing = 0;
-/** By guesser. A guesser moves to the end after its turn. */
-const waiting = new Map<string, (() => void)[]>();
+const hashes = new LimitedWork(Math.max(1, Math.floor(availableParallelism() / 2)));
 
-async function derive(guesser: string, ...parameters: Parameters<Derive>): Promise<Buffer> {
-  if (hashing >= hashesMax) {
-    await new Promise<void>((resolve) => {
-      waiting.set(guesser, [...(waiting.get(guesser) ?? []), resolve]);
-    });
-  } else hashing += 1;
-  try {
-    return await deriveNow(...parameters);
-  } finally {
-    const next = takeNext();
-    if (next === undefined) hashing -= 1;
-    else next();
-  }
-}
-
-function takeNext(): (() => void) | undefined {
-  for (const [guesser, [next, ...others]] of waiting) {
-    waiting.delete(guesser);
-    if (others.length > 0) waiting.set(guesser, others);
-    return next;
-  }
-  return undefined;
+function derive(guesser: string, ...parameters: Parameters<Derive>): Promise<Buffer> {
+  return hashes.run(guesser, () => deriveNow(...parameters));
 }
 
 /** Node has Argon2 since version 24.7. */

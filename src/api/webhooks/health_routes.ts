@@ -11,6 +11,7 @@ import { Problem } from '../../http/problem.ts';
 import type { ProblemCode } from '../../http/problem_codes.ts';
 import { named, strict, Time } from '../../http/schema.ts';
 import { readTime } from '../../http/time.ts';
+import { LimitedWork } from '../../shared/limited_work.ts';
 import {
   type Backlog,
   coarseDays,
@@ -35,6 +36,11 @@ import { requireSubscription, type WebhookRoutesOptions } from './subscription_a
 const dayMs = 86_400_000;
 /** Maximum subscriptions in a sum. */
 const summedMax = 1_000;
+/**
+ * Subscriptions whose health is read at once. That of more takes PostgreSQL up to seconds: one after the other, so that the log keeps its other
+ * connections for pages of deliveries and for events that are pulled.
+ */
+const smallMax = 100;
 
 const Health = named('Health', Type.Object(healthMembers, strict));
 const range = [
@@ -81,10 +87,17 @@ export const healthRoutes = {
 
 export function registerHealthRoutes(options: WebhookRoutesOptions): void {
   const { db, logDb } = options;
+  const large = new LimitedWork(1);
   const show = async (request: FastifyRequest, lanes: number[]) => {
     const range = readStatsRange(request);
-    const stats = await readFromLog(readStats(logDb, lanes, range));
-    return representHealth(request, range, stats, await readFromLog(readBacklog(logDb, lanes)));
+    const read = async () =>
+      representHealth(
+        request,
+        range,
+        await readFromLog(readStats(logDb, lanes, range)),
+        await readFromLog(readBacklog(logDb, lanes)),
+      );
+    return lanes.length <= smallMax ? read() : large.run(request.connectionUser?.owner ?? '', read);
   };
 
   serve(options, healthRoutes.subscription, async ({ request, caller: owner, params }) => {

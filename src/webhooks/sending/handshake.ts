@@ -11,6 +11,7 @@ import { newId } from '../../crypto/ids.ts';
 import type { ConnectorOptions } from '../../egress/connector.ts';
 import { createGuardedFetch } from '../../egress/fetch.ts';
 import { upTo } from '../../shared/entries.ts';
+import { isFree } from '../../shared/share.ts';
 import { TokenBucket } from '../../shared/token_bucket.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
@@ -37,7 +38,7 @@ const perMinute = 10;
 const failuresMax = 120;
 /** Maximum number of owners, and of hosts of an app, whose rate is remembered. */
 const ownersMax = 10_000;
-/** Handshakes in progress on this node, those of one app with all its users, and those of one account with all its apps. */
+/** Handshakes in progress on this node, of which an eighth is for accounts that have none (shared/share.ts), those of one app with all its users, and those of one account with all its apps. */
 const inProgressMax = 100;
 const inProgressOfAppMax = 20;
 const inProgressOfAccountMax = 10;
@@ -144,8 +145,8 @@ export class Handshakes {
   #takeTurn({ key, app, account }: HandshakeOwner, host: string): number {
     const ofApp = this.#inProgress.filter((each) => each.app === app).length;
     const ofAccount = this.#inProgress.filter((each) => each.account === account).length;
-    if (this.#inProgress.length >= inProgressMax || ofApp >= inProgressOfAppMax) return 1_000;
-    if (ofAccount >= inProgressOfAccountMax) return 1_000;
+    if (!isFree(inProgressMax, this.#inProgress.length, ofAccount)) return 1_000;
+    if (ofApp >= inProgressOfAppMax || ofAccount >= inProgressOfAccountMax) return 1_000;
     const now = performance.now();
     const failedUntil = this.#failuresOf(app, host, now).nextAt(now);
     if (failedUntil !== null) return failedUntil - now;

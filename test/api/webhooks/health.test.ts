@@ -2,11 +2,13 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { latencyBoundsMs, percentile } from '../../../src/webhooks/log/delivery_stats.ts';
 import { type ConsoleUser, createConsoleUser } from '../../support/console/console_user.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import {
+  addPaused,
   createApp,
   createPublisher,
   publish,
@@ -104,6 +106,34 @@ test('health of all subscriptions sums those the token lists, and no others', as
   assert.deepEqual([totals.attempts, totals.succeeded, totals.retried, totals.failed], [8, 4, 2, 2]);
   const bad = await app.request('GET', '/deliveries/health?since=yesterday');
   assert.equal(bad.status, 400);
+});
+
+test('attack: the health of many subscriptions leaves connections for the log of others', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const apps = await Promise.all(Array.from({ length: 3 }, () => createApp(server)));
+  for (const app of apps) await addPaused(db, app, 101);
+  const other = await createApp(server);
+  const { id } = await subscribe(other, { url: subscriber.url });
+  const countWaiting = async () => {
+    const { rows } = await sql`
+      select from pg_locks
+      where relation = 'delivery_stats'::regclass and mode = 'AccessShareLock' and not granted`.execute(db);
+    return rows.length;
+  };
+  const asked = await db.transaction().execute(async (tx) => {
+    await sql`lock table delivery_stats in access exclusive mode`.execute(tx);
+    const asked = apps.map((app) => app.request('GET', '/deliveries/health'));
+    await until(countWaiting, (waiting) => waiting > 0);
+    // Time for the others to take connections, too.
+    await sleep(500);
+    assert.equal(await countWaiting(), 1);
+    assert.equal((await other.request('GET', `/subscriptions/${id}/deliveries`)).status, 200);
+    return asked;
+  });
+  assert.deepEqual(
+    (await Promise.all(asked)).map(({ status }) => status),
+    [200, 200, 200],
+  );
 });
 
 test('an app’s health covers its own subscriptions and is shown to its members', async (t) => {

@@ -240,3 +240,21 @@ test('an account whose handshakes hang in several apps leaves room for others', 
   const statuses = (await Promise.all(asked)).map(({ status }) => status);
   assert.deepEqual(statuses.toSorted(), [...Array(10).fill(422), ...Array(8).fill(429)]);
 });
+
+test('accounts whose handshakes hang leave room for one that has none', async (t) => {
+  const held: ServerResponse[] = [];
+  const hanging = await startSubscriber(t, (_received, response) => void held.push(response));
+  const asked: Promise<ApiResponse>[] = [];
+  for (let count = 0; count < 10; count += 1) {
+    const app = await createApp(server);
+    for (let number = 0; number < 10; number += 1) {
+      asked.push(create(app, { url: `${hanging.url}/${number}`, handshake: true }));
+    }
+  }
+  await hanging.waitFor(75);
+  const echoing = await startSubscriber(t, echo);
+  const stranger = await createApp(server);
+  assert.equal((await create(stranger, { url: echoing.url, handshake: true })).status, 201);
+  for (const response of held) response.destroy();
+  await Promise.all(asked);
+});

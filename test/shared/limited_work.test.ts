@@ -1,0 +1,37 @@
+/** Work of which a few pieces run at once. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { LimitedWork } from '../../src/shared/limited_work.ts';
+
+test('owners take turns, and no more pieces run at once than may', async () => {
+  const work = new LimitedWork(2);
+  const begun: string[] = [];
+  let running = 0;
+  const ends: (() => void)[] = [];
+  const run = (owner: string, name: string) =>
+    work.run(owner, async () => {
+      begun.push(name);
+      running += 1;
+      assert.ok(running <= 2);
+      await new Promise<void>((resolve) => ends.push(resolve));
+      running -= 1;
+      return name;
+    });
+  const all = ['a1', 'a2', 'a3', 'a4', 'b1', 'c1'].map((name) => run(name.slice(0, 1), name));
+  for (let count = 0; count < all.length; count += 1) {
+    (ends[count] as () => void)();
+    await new Promise(setImmediate);
+  }
+  assert.deepEqual(begun, ['a1', 'a2', 'a3', 'b1', 'c1', 'a4']);
+  assert.deepEqual(await Promise.all(all), ['a1', 'a2', 'a3', 'a4', 'b1', 'c1']);
+});
+
+test('work that fails gives its place to the next', async () => {
+  const work = new LimitedWork(1);
+  const failing = work.run('a', async () => Promise.reject(new Error('no')));
+  const next = work.run('a', async () => 'done');
+  await assert.rejects(failing, /no/);
+  assert.equal(await next, 'done');
+  assert.equal(await work.run('b', async () => 'again'), 'again');
+});
