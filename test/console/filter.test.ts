@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
 import type { Locator, Page } from 'playwright-core';
 import { defineEventKind, Type } from '../../src/index.ts';
 import { createPlatform } from '../../src/platform.ts';
@@ -210,12 +211,12 @@ test('values have the type of the schema: boolean, number, null, or the one that
     return body.filter.all[0];
   };
   await page.getByRole('option', { name: '/isGift boolean' }).click();
-  assert.deepEqual(await offered(), ['is', 'exists', 'does not exist']);
+  await until(offered, (texts) => isDeepStrictEqual(texts, ['is', 'exists', 'does not exist']));
   await choose(page, condition, 'Value', 'false');
   assert.deepEqual(await save(), { path: '/isGift', eq: false });
 
   await fill(field(condition, 'Path'), '/total');
-  assert.deepEqual(await offered(), ['exists', 'does not exist']);
+  await until(offered, (texts) => isDeepStrictEqual(texts, ['exists', 'does not exist']));
   assert.deepEqual(await save(), { path: '/total', exists: true });
 
   await fill(field(condition, 'Path'), '/note');

@@ -1,6 +1,6 @@
 /** A form: validates the draft, sends it, and shows the server's errors beside the fields. */
 
-import { type FormEvent, type ReactNode, useState } from 'react';
+import { type FormEvent, type ReactNode, useEffect, useRef, useState } from 'react';
 import { ApiError, describeFailure } from '../api/problem.ts';
 import { Button } from './button.tsx';
 import { Notice } from './states.tsx';
@@ -45,6 +45,12 @@ export function DraftForm<Draft extends object>({
   const [refused, setRefused] = useState<ReadonlyMap<string, string>>(new Map());
   const [failure, setFailure] = useState<string | null>(null);
   const [isPending, setPending] = useState(false);
+  const [rejections, setRejections] = useState(0);
+  const form = useRef<HTMLFormElement>(null);
+  // An effect, because the errors are on the page then, however busy the browser is.
+  useEffect(() => {
+    if (rejections > 0 && form.current !== null) focusFirstError(form.current);
+  }, [rejections]);
   const change = (part: Partial<Draft>) => {
     setDraft({ ...draft, ...part });
     // The error was about the old value.
@@ -53,7 +59,7 @@ export function DraftForm<Draft extends object>({
     const changed = members.filter(([, field]) => field in part).map(([member]) => member);
     setRefused(new Map([...refused].filter(([pointer]) => !changed.includes(pointer.split('/')[1] ?? ''))));
   };
-  const send = async (form: Element) => {
+  const send = async () => {
     setPending(true);
     try {
       await onSubmit(draft);
@@ -62,7 +68,7 @@ export function DraftForm<Draft extends object>({
       setErrors(found);
       if (error instanceof ApiError) setRefused(error.errors);
       if (Object.keys(found).length === 0) setFailure(describeFailure(error));
-      else focusFirstError(form);
+      else setRejections((count) => count + 1);
     } finally {
       setPending(false);
     }
@@ -73,11 +79,11 @@ export function DraftForm<Draft extends object>({
     setErrors(found);
     setRefused(new Map());
     setFailure(null);
-    if (Object.keys(found).length > 0) focusFirstError(event.currentTarget);
-    else await send(event.currentTarget);
+    if (Object.keys(found).length > 0) setRejections((count) => count + 1);
+    else await send();
   };
   return (
-    <form className="stack-large" onSubmit={submit} noValidate>
+    <form ref={form} className="stack-large" onSubmit={submit} noValidate>
       {children({ draft, errors, onChange: change }, refused)}
       {failure !== null && (
         <Notice look="bad" title="Your changes were not saved" role="alert">
