@@ -55,16 +55,10 @@ export async function readBody(request: FastifyRequest, bytesMax: number): Promi
 /**
  * Makes routes read bodies of a type here instead of in Fastify, which keeps each piece as it came, at some 300 bytes for a chunk of one.
  * @param parse called when the thread has time for it
- * @param bytesMax of bodies of this type. Default: that of the route
  */
-export function addBodyParser(
-  app: FastifyInstance,
-  type: string,
-  parse: (bytes: Buffer) => unknown,
-  bytesMax?: number,
-): void {
+export function addBodyParser(app: FastifyInstance, type: string, parse: (bytes: Buffer) => unknown): void {
   app.addContentTypeParser(type, async (request: FastifyRequest) => {
-    const bytes = await readNow(request, bytesMax ?? request.routeOptions.bodyLimit ?? 0);
+    const bytes = await readNow(request, request.routeOptions.bodyLimit ?? 0);
     await takeBodyTurn(request.connectionUser?.owner ?? '', bytes.length);
     return parse(bytes);
   });
@@ -77,6 +71,8 @@ const shortPiecesMax = 4_096;
 /** @throws Problem 413 above the limit, 400 when the client disconnects or sends very many short pieces */
 function readNow({ raw }: FastifyRequest, bytesMax: number): Promise<Buffer> {
   if (Number(raw.headers['content-length'] ?? 0) > bytesMax) return Promise.reject(bodyTooLarge());
+  // It would emit nothing any more.
+  if (raw.destroyed) return Promise.reject(bodyIncomplete());
   return new Promise((resolve, reject) => {
     const pieces = new Pieces();
     let shortPieces = 0;
@@ -93,8 +89,7 @@ function readNow({ raw }: FastifyRequest, bytesMax: number): Promise<Buffer> {
       else if (shortPieces > shortPiecesMax) end(tooManyPieces());
     };
     const finish = () => end(null);
-    const fail = (cause?: Error) =>
-      end(new Problem(400, 'The body is incomplete.', { code: 'incomplete-body', cause }));
+    const fail = (cause?: Error) => end(bodyIncomplete(cause));
     raw.on('data', add).on('end', finish).on('error', fail).on('close', fail);
   });
 }
@@ -133,6 +128,10 @@ class Pieces {
 }
 
 const blockBytes = 8_192;
+
+function bodyIncomplete(cause?: Error): Problem {
+  return new Problem(400, 'The body is incomplete.', { code: 'incomplete-body', cause });
+}
 
 function tooManyPieces(): Problem {
   return new Problem(400, 'The body is in very many short pieces. Send longer chunks.', {

@@ -2,8 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect } from 'node:net';
+import { createServer, type IncomingMessage } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
 import { after, test } from 'node:test';
+import type { FastifyRequest } from 'fastify';
+import { readBody } from '../../src/http/body_limit.ts';
 import { createApiUser } from '../support/clients/api_client.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
@@ -207,4 +210,16 @@ test('attack: a token without the scope for an operation: its body is not awaite
     assert.match(response as string, /^HTTP\/1\.1 403 /, request);
     socket.destroy();
   }
+});
+
+test('a body whose client has disconnected before it is read is incomplete', async (t) => {
+  const { promise, resolve } = Promise.withResolvers<IncomingMessage>();
+  const own = createServer((request) => request.once('close', () => resolve(request)));
+  own.listen(0, '127.0.0.1');
+  await once(own, 'listening');
+  t.after(() => own.close());
+  const socket = connect({ port: (own.address() as AddressInfo).port, host: '127.0.0.1' });
+  socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf', () => socket.destroy());
+  const raw = await promise;
+  await assert.rejects(readBody({ raw, place: null } as unknown as FastifyRequest, 100), /incomplete/);
 });
