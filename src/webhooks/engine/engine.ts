@@ -305,10 +305,9 @@ class Engine {
     for (const timer of this.#timers) clearInterval(timer);
     clearTimeout(this.#retentionTimer);
     this.#stopCollecting();
-    await this.#recovering;
-    await this.#agentControl.stop();
-    if (this.#isStarted) await this.#worker.stop();
-    else this.#worker.abandon();
+    // At the same time: lanes go to other nodes while an agent does not respond.
+    const worker = this.#isStarted ? this.#worker.stop() : this.#worker.abandon();
+    await Promise.all([worker, this.#recovering, this.#agentControl.stop()]);
     await this.#presenter.stop();
     await this.#sender.close();
     await this.#tokens.close();

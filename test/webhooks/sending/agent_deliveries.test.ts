@@ -422,3 +422,19 @@ test('agents 52: an agent whose events were lost is told once it accepts that', 
     (state) => state?.gap === false,
   );
 });
+
+test('a server that stops gives its lanes back while an agent does not respond to the end of its subscription', async (t) => {
+  const stopping = await startTestServer(t);
+  const responses: ServerResponse[] = [];
+  const subscriber = await startSubscriber(t, (_received, response) => responses.push(response));
+  const app = await createApp(stopping);
+  await addAgentWebhook(stopping, app, subscriber.url);
+  await withdrawGrant(stopping.db, app.grantId, 'user');
+  await subscriber.waitFor(1);
+  const closed = stopping.running.close();
+  const countNodes = async () => (await sql`select from nodes`.execute(stopping.db)).rows.length;
+  await until(countNodes, (count) => count === 0);
+  assert.equal(responses[0]?.closed, false, 'the agent has not responded');
+  for (const response of responses) response.writeHead(204).end();
+  await closed;
+});
