@@ -10,6 +10,7 @@
 
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import type pg from 'pg';
+import { Bag, BagItem } from '../shared/bag.ts';
 import { isFree, reserveOf } from '../shared/share.ts';
 import { asServer, type ConnectionUser, currentUser } from './connection_user.ts';
 
@@ -23,8 +24,13 @@ export class ConnectionShareError extends Error {
 }
 
 /** A connection in use, from the moment it is promised. */
-interface Holding {
-  user: ConnectionUser | undefined;
+class Holding extends BagItem {
+  readonly user: ConnectionUser | undefined;
+
+  constructor(user: ConnectionUser | undefined) {
+    super();
+    this.user = user;
+  }
 }
 
 interface Waiter {
@@ -38,7 +44,7 @@ export class FairPool implements PostgresPool {
   readonly #pool: pg.Pool;
   readonly #size: number;
   readonly #waitMsMax: number;
-  readonly #held = new Set<Holding>();
+  readonly #held = new Bag<Holding>();
   readonly #holdings = new WeakMap<pg.PoolClient, Holding>();
   /** By owner; undefined for the server. */
   readonly #waiting = new Map<string | undefined, Set<Waiter>>();
@@ -91,7 +97,7 @@ export class FairPool implements PostgresPool {
   }
 
   async #take(user: ConnectionUser | undefined): Promise<PostgresPoolClient> {
-    const holding = { user };
+    const holding = new Holding(user);
     this.#held.add(holding);
     try {
       // A new connection outlives the request, and its events are the server's.

@@ -11,6 +11,7 @@
  * itself, or a network; accounts also share what their app gets, and networks what their site gets.
  */
 
+import { BagItem } from '../../shared/bag.ts';
 import { reserveOf } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
 import { HeldPlaces } from './held_places.ts';
@@ -19,7 +20,7 @@ import { type Precedence, precedences } from './precedence.ts';
 import { Queue, type Reason, type Waiter } from './queue.ts';
 
 /** A request on its way through the admission. */
-export class Place {
+export class Place extends BagItem {
   readonly precedence: Precedence;
   state: 'new' | 'waiting' | 'held' | 'paused' | 'left' = 'new';
   /** Whether it has had a place, which it may have paused. */
@@ -30,6 +31,7 @@ export class Place {
 
   /** @param identify called only when many requests are in progress, because it costs more than all the rest */
   constructor(admission: Admission, precedence: Precedence, identify: () => Caller) {
+    super();
     this.#admission = admission;
     this.precedence = precedence;
     this.#identify = identify;

@@ -4,17 +4,28 @@
  * as in the admission.
  */
 
+import { Bag, BagItem } from '../../shared/bag.ts';
 import { reserveOf } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
 
-export interface Reservation {
+export class Reservation extends BagItem {
   readonly bytes: number;
-  readonly caller: Caller;
+  readonly #identify: () => Caller;
+
+  constructor(bytes: number, identify: () => Caller) {
+    super();
+    this.bytes = bytes;
+    this.#identify = identify;
+  }
+
+  get caller(): Caller {
+    return this.#identify();
+  }
 }
 
 export class BodyBudget {
   readonly #bytesMax: number;
-  readonly #reservations = new Set<Reservation>();
+  readonly #reservations = new Bag<Reservation>();
   #bytes = 0;
 
   constructor(bytesMax: number) {
@@ -28,18 +39,13 @@ export class BodyBudget {
   /** @returns null if there is no room, or the caller's share is used up */
   reserve(bytes: number, identify: () => Caller): Reservation | null {
     const left = this.#bytesMax - reserveOf(this.#bytesMax) - this.#bytes;
-    const reservation: Reservation = {
-      bytes,
-      get caller() {
-        return identify();
-      },
-    };
     // Nobody can be above its share, whoever reserved the rest.
     if (this.#bytes + bytes > left) {
       const own = this.#ownBytes(identify());
       const room = own === 0 ? this.#bytesMax - this.#bytes : left - own;
       if (bytes > room) return null;
     }
+    const reservation = new Reservation(bytes, identify);
     this.#reservations.add(reservation);
     this.#bytes += bytes;
     return reservation;

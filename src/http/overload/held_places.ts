@@ -1,15 +1,16 @@
 /** The places of a class that are held, and by whom. */
 
+import { Bag, type BagItem } from '../../shared/bag.ts';
 import type { Caller } from './caller.ts';
 import { CallerCounts } from './caller_counts.ts';
 
-interface Place {
+interface Place extends BagItem {
   readonly caller: Caller;
 }
 
 export class HeldPlaces {
   /** Their callers are not asked for before it matters, because it costs more than all the rest. */
-  readonly #unnamed = new Set<Place>();
+  readonly #unnamed = new Bag<Place>();
   readonly #named = new CallerCounts();
 
   get size(): number {
@@ -26,8 +27,7 @@ export class HeldPlaces {
 
   /** Whether the caller may hold one more of `max` places. */
   hasRoom(max: number, caller: Caller): boolean {
-    for (const place of this.#unnamed) this.#named.change(place.caller, 1);
-    this.#unnamed.clear();
+    for (const place of this.#unnamed.takeAll()) this.#named.change(place.caller, 1);
     return this.#named.hasRoom(max, caller);
   }
 }
