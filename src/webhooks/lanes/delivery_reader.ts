@@ -19,6 +19,8 @@ import type { Retries } from './retries.ts';
 /** Maximum lanes and deliveries of one read. */
 const lanesMax = 500;
 const readMax = 2_000;
+/** Milliseconds that a lane may still pause for when deliveries are read for it. */
+const pausedMsMax = 1_000;
 
 export interface DeliveryReaderOptions {
   db: Database;
@@ -86,7 +88,7 @@ export class DeliveryReader {
 
   /**
    * Takes the lanes to read for. Drops lanes without space. Such a lane has deliveries in memory, and becomes readable again when
-   * they end.
+   * they end. A lane that pauses becomes readable again when its pause ends.
    */
   #takeReadable(): Lane[] {
     const { lanes: held } = this.#options;
@@ -96,7 +98,10 @@ export class DeliveryReader {
     while (lanes.length < lanesMax) {
       const lane = held.readable.take(mayRead);
       if (lane === undefined) break;
-      if (lane.wantsMore && lane.pausedUntil <= now + 1_000 && held.hasSpace(lane)) lanes.push(lane);
+      if (!lane.wantsMore) continue;
+      // A lane with nothing in memory is woken by nothing else.
+      if (lane.pausedUntil > now + pausedMsMax) held.sleeping.add(lane, lane.pausedUntil);
+      else if (held.hasSpace(lane)) lanes.push(lane);
     }
     return lanes;
   }
