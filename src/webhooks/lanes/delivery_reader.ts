@@ -14,6 +14,7 @@ import type { Tenant } from './delivery_memory.ts';
 import { type DueDelivery, loadEvents, readNewDeliveries } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
+import type { Recorder } from './recorder.ts';
 import type { Retries } from './retries.ts';
 
 /** Maximum lanes and deliveries of one read. */
@@ -27,6 +28,7 @@ export interface DeliveryReaderOptions {
   kinds: KindArrays;
   cache: EventCache;
   lanes: LeasedLanes;
+  recorder: Recorder;
   retries: Retries;
   background: BackgroundTasks;
   isStopping: () => boolean;
@@ -45,8 +47,8 @@ export class DeliveryReader {
   }
 
   readMore(): void {
-    const { db, kinds, cache, lanes: held, background, isStopping, onRead } = this.#options;
-    if (this.#isReading || isStopping()) return;
+    const { db, kinds, cache, lanes: held, recorder, background, isStopping, onRead } = this.#options;
+    if (this.#isReading || recorder.isBusy || isStopping()) return;
     if (held.readable.isEmpty || held.isFull) return;
     const lanes = this.#takeReadable();
     if (lanes.length === 0) return;

@@ -70,11 +70,12 @@ export class Retries {
       webhookId,
       cache,
       lanes: held,
+      recorder,
       background,
       onError,
       onRead,
     } = this.#options;
-    if (this.#isReading || this.#options.isStopping()) return;
+    if (this.#isReading || recorder.isBusy || this.#options.isStopping()) return;
     const lanes = this.#dueLanes(now);
     if (lanes.length === 0) return;
     this.#isReading = true;
