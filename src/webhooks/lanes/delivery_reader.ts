@@ -66,7 +66,8 @@ export class DeliveryReader {
         const found = await readNewDeliveries(db, kinds, ranges);
         const byId = new Map(lanes.map((lane) => [lane.id, lane]));
         const admission = held.admission();
-        const events = await loadEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
+        const memory = { cache, waiting: held.memory };
+        const events = await loadEvents(db, memory, [...byId.keys()], found, (delivery) =>
           admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
         );
         for (const lane of lanes) lane.isReading = false;

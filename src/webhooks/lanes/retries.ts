@@ -96,7 +96,7 @@ export class Retries {
         );
         const byId = new Map(lanes.map((lane) => [lane.id, lane]));
         const admission = held.admission();
-        const events = await loadEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
+        const events = await loadEvents(db, { cache, waiting: held.memory }, ids, found, (delivery) =>
           admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
         );
         const rules = { sealer, cursors, webhookId, appSubscriptions: kinds.appSubscriptions };
