@@ -14,17 +14,21 @@ import type { Tenant } from './delivery_memory.ts';
 import { type DueDelivery, loadEvents, readNewDeliveries } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
+import type { Recorder } from './recorder.ts';
 import type { Retries } from './retries.ts';
 
 /** Maximum lanes and deliveries of one read. */
 const lanesMax = 500;
 const readMax = 2_000;
+/** Milliseconds that a lane may still pause for when deliveries are read for it. */
+const pausedMsMax = 1_000;
 
 export interface DeliveryReaderOptions {
   db: Database;
   kinds: KindArrays;
   cache: EventCache;
   lanes: LeasedLanes;
+  recorder: Recorder;
   retries: Retries;
   background: BackgroundTasks;
   isStopping: () => boolean;
@@ -43,8 +47,8 @@ export class DeliveryReader {
   }
 
   readMore(): void {
-    const { db, kinds, cache, lanes: held, background, isStopping, onRead } = this.#options;
-    if (this.#isReading || isStopping()) return;
+    const { db, kinds, cache, lanes: held, recorder, background, isStopping, onRead } = this.#options;
+    if (this.#isReading || recorder.isBusy || isStopping()) return;
     if (held.readable.isEmpty || held.isFull) return;
     const lanes = this.#takeReadable();
     if (lanes.length === 0) return;
@@ -62,7 +66,8 @@ export class DeliveryReader {
         const found = await readNewDeliveries(db, kinds, ranges);
         const byId = new Map(lanes.map((lane) => [lane.id, lane]));
         const admission = held.admission();
-        const events = await loadEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
+        const memory = { cache, waiting: held.memory };
+        const events = await loadEvents(db, memory, [...byId.keys()], found, (delivery) =>
           admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
         );
         for (const lane of lanes) lane.isReading = false;
@@ -86,7 +91,7 @@ export class DeliveryReader {
 
   /**
    * Takes the lanes to read for. Drops lanes without space. Such a lane has deliveries in memory, and becomes readable again when
-   * they end.
+   * they end. A lane that pauses becomes readable again when its pause ends.
    */
   #takeReadable(): Lane[] {
     const { lanes: held } = this.#options;
@@ -96,7 +101,10 @@ export class DeliveryReader {
     while (lanes.length < lanesMax) {
       const lane = held.readable.take(mayRead);
       if (lane === undefined) break;
-      if (lane.wantsMore && lane.pausedUntil <= now + 1_000 && held.hasSpace(lane)) lanes.push(lane);
+      if (!lane.wantsMore) continue;
+      // A lane with nothing in memory is woken by nothing else.
+      if (lane.pausedUntil > now + pausedMsMax) held.sleeping.add(lane, lane.pausedUntil);
+      else if (held.hasSpace(lane)) lanes.push(lane);
     }
     return lanes;
   }

@@ -206,7 +206,9 @@ export interface EventMemory {
 }
 
 /**
- * Loads the events of deliveries, from memory or from the database.
+ * Loads the events of deliveries, from memory or from the database. The lanes take turns at the bytes of a read, so that none waits for
+ * the large bodies of others.
+ * @param lanes in the order of their turns
  * @param admits called in order; whether a delivery may be taken into memory. After a refusal, the rest of its lane
  *   is skipped.
  * @returns events by delivery, without those that were refused or left out because of the size limit
@@ -214,20 +216,22 @@ export interface EventMemory {
 export async function loadEvents(
   db: Database,
   memory: EventMemory,
+  lanes: readonly number[],
   found: readonly DueDelivery[],
   admits: (delivery: DueDelivery) => boolean,
 ): Promise<Map<DueDelivery, EventContent>> {
   const admitted = admittedOf(found, admits);
   const known = new Map<number, EventContent>();
   const missing = new Map<number, { day: string; event: number }>();
+  const cut = new Set<number>();
   let bytes = 0;
-  for (const { event, day, bytes: size } of admitted) {
-    if (known.has(event) || missing.has(event)) continue;
+  for (const { lane, event, day, bytes: size } of byTurns(lanes, admitted)) {
+    if (cut.has(lane) || known.has(event) || missing.has(event)) continue;
     const kept = memory.waiting.get(event) ?? memory.cache.get(event);
     if (kept !== undefined) known.set(event, kept);
+    else if (bytes + size > readBytesMax && missing.size > 0) cut.add(lane);
     else {
       bytes += size;
-      if (bytes > readBytesMax && missing.size > 0) break;
       missing.set(event, { day, event });
     }
   }
@@ -243,6 +247,22 @@ export async function loadEvents(
     if (event !== undefined) events.set(delivery, event);
   }
   return events;
+}
+
+/** The first delivery of each lane, then the second ones, and so on. */
+function* byTurns(lanes: readonly number[], deliveries: readonly DueDelivery[]): Iterable<DueDelivery> {
+  const ofLane = Map.groupBy(deliveries, ({ lane }) => lane);
+  let left = lanes.flatMap((lane) => ofLane.get(lane)?.values() ?? []);
+  while (left.length > 0) {
+    const still: typeof left = [];
+    for (const those of left) {
+      const { value, done } = those.next();
+      if (done) continue;
+      yield value;
+      still.push(those);
+    }
+    left = still;
+  }
 }
 
 function admittedOf(

@@ -9,10 +9,11 @@
  * A lane can be in any number of these sets. Whether it still belongs there is checked when its turn comes.
  *
  * A tenant may take as much of a resource as is still free, up to its quota. So a single tenant gets half, n tenants get 1/(n +
- * 1) each, and there is always room for another tenant. Of the leases, a part is reserved for tenants that have none (shared/share.ts).
+ * 1) each. Of the leases and of the bytes in memory, a part is reserved for tenants that have none, or few bytes (shared/share.ts): a single
+ * body may take more than what is still free.
  */
 
-import { isFree } from '../../shared/share.ts';
+import { isFree, reserveOf } from '../../shared/share.ts';
 import { defaultQuotas, type Quotas } from '../subscriptions/quotas.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import { DeliveryMemory, Tenant } from './delivery_memory.ts';
@@ -32,6 +33,8 @@ const fewPerLane = 16;
 const plentyMin = 4_000;
 /** A lane with nothing in memory may exceed its tenant's share by this factor. */
 const emptyLaneFactor = 2;
+/** Who has less than this part of the bytes may use the reserve. Much less than a large body, and enough for many small ones. */
+const fewBytesPart = 1_024;
 
 export type LaneQuotas = Pick<
   Quotas,
@@ -132,12 +135,12 @@ export class LeasedLanes {
 
   /** Whether each lane of the tenant gets one delivery at a time. */
   isCrowded(tenant: Tenant): boolean {
-    return tenant.waiting >= waitingMax - this.memory.waiting || tenant.bytes >= this.#bytesFor(0);
+    return tenant.waiting >= waitingMax - this.memory.waiting || !this.#mayAdd(tenant.bytes, 0, 1);
   }
 
   /** Whether deliveries may be read for the tenant's lanes. */
   mayRead({ bytes }: Tenant): boolean {
-    return bytes < this.#bytesFor(0) * emptyLaneFactor;
+    return this.#mayAdd(bytes, 0, emptyLaneFactor);
   }
 
   /**
@@ -157,13 +160,18 @@ export class LeasedLanes {
 
   /** Decides for one read which deliveries are taken into memory. */
   admission(): Admission {
-    return new Admission((planned) => this.#bytesFor(planned));
+    return new Admission((...share) => this.#mayAdd(...share));
   }
 
-  /** Bytes that each tenant may have in memory. @param planned bytes that are about to be added */
-  #bytesFor(planned: number): number {
+  /**
+   * Whether a tenant may have another body in memory.
+   * @param own its bytes @param planned bytes of all tenants that are about to be added @param factor by which it may exceed its share
+   */
+  #mayAdd(own: number, planned: number, factor: number): boolean {
     const { waitingBytes, waitingBytesPerAccount } = this.quotas;
-    return Math.min(waitingBytesPerAccount, Math.max(waitingBytes - this.memory.bytes - planned, 0));
+    const free = waitingBytes - this.memory.bytes - planned;
+    if (own < waitingBytes / fewBytesPart) return free > 0;
+    return own < factor * Math.min(waitingBytesPerAccount, free - reserveOf(waitingBytes));
   }
 }
 
@@ -173,13 +181,13 @@ function isEmptyLane(lane: Lane): boolean {
 
 /** Decides for each delivery of a read, in order, whether its body may be taken into memory. */
 export class Admission {
-  readonly #bytesFor: (planned: number) => number;
+  readonly #mayAdd: (own: number, planned: number, factor: number) => boolean;
   readonly #planned = new Map<Tenant, { positions: Set<number>; bytes: number }>();
   readonly #served = new Set<Lane>();
   #bytes = 0;
 
-  constructor(bytesFor: (planned: number) => number) {
-    this.#bytesFor = bytesFor;
+  constructor(mayAdd: (own: number, planned: number, factor: number) => boolean) {
+    this.#mayAdd = mayAdd;
   }
 
   /** @param position position of the event @param bytes size of its body */
@@ -187,9 +195,8 @@ export class Admission {
     const { tenant } = lane;
     const planned = this.#planned.get(tenant) ?? { positions: new Set(), bytes: 0 };
     if (tenant.has(position) || planned.positions.has(position)) return true;
-    const mayHave =
-      this.#bytesFor(this.#bytes) * (isEmptyLane(lane) && !this.#served.has(lane) ? emptyLaneFactor : 1);
-    if (tenant.bytes + planned.bytes >= mayHave) return false;
+    const factor = isEmptyLane(lane) && !this.#served.has(lane) ? emptyLaneFactor : 1;
+    if (!this.#mayAdd(tenant.bytes + planned.bytes, this.#bytes, factor)) return false;
     this.#served.add(lane);
     this.#planned.set(tenant, planned);
     planned.positions.add(position);

@@ -21,8 +21,13 @@ import { type Held, WaitingOutcomes } from './waiting_outcomes.ts';
 const flushIntervalMs = 4;
 /** Maximum outcomes of one statement. */
 const batchMax = 2_000;
-/** At this many unwritten outcomes, no more attempts start. */
+/** At this many unwritten outcomes of attempts, no more attempts start. */
 const unwrittenMax = 10_000;
+/**
+ * At this many unwritten outcomes of any kind, no more deliveries are read: those that their owner has lost the right to end as they
+ * are read, faster than their outcomes are written.
+ */
+const unwrittenMaxToRead = unwrittenMax / 2;
 const errorPauseMs = 250;
 /** Failed statements after which a flush gives up. */
 const flushFailuresMax = 3;
@@ -68,7 +73,12 @@ export class Recorder {
   }
 
   get isFull(): boolean {
-    return this.#waiting.count >= unwrittenMax;
+    return this.#waiting.attempts >= unwrittenMax;
+  }
+
+  /** Whether so many outcomes are unwritten that deliveries are read later. */
+  get isBusy(): boolean {
+    return this.#waiting.count >= unwrittenMaxToRead;
   }
 
   /** Whether the lane has unwritten outcomes. Releasing it now would lose them. */

@@ -70,11 +70,12 @@ export class Retries {
       webhookId,
       cache,
       lanes: held,
+      recorder,
       background,
       onError,
       onRead,
     } = this.#options;
-    if (this.#isReading || this.#options.isStopping()) return;
+    if (this.#isReading || recorder.isBusy || this.#options.isStopping()) return;
     const lanes = this.#dueLanes(now);
     if (lanes.length === 0) return;
     this.#isReading = true;
@@ -95,7 +96,7 @@ export class Retries {
         );
         const byId = new Map(lanes.map((lane) => [lane.id, lane]));
         const admission = held.admission();
-        const events = await loadEvents(db, { cache, waiting: held.memory }, found, (delivery) =>
+        const events = await loadEvents(db, { cache, waiting: held.memory }, ids, found, (delivery) =>
           admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
         );
         const rules = { sealer, cursors, webhookId, appSubscriptions: kinds.appSubscriptions };

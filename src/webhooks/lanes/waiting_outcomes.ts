@@ -24,12 +24,18 @@ export interface Held {
 export class WaitingOutcomes {
   #outcomes: Outcome[] = [];
   #holders: Lane[] = [];
+  #attempts = 0;
   #bytes = 0;
   /** By tenant. */
   readonly #bytesOf = new Map<string, number>();
 
   get count(): number {
     return this.#outcomes.length;
+  }
+
+  /** Those of attempts. The others end deliveries of which nothing was sent, or put them back. */
+  get attempts(): number {
+    return this.#attempts;
   }
 
   lanes(): Set<Lane> {
@@ -84,6 +90,7 @@ export class WaitingOutcomes {
   }
 
   #count({ tenant: { key } }: Lane, outcome: Outcome, sign: 1 | -1): void {
+    if (outcome.attempt !== null) this.#attempts += sign;
     const bytes = sign * bytesOf(outcome);
     if (bytes === 0) return;
     this.#bytes += bytes;

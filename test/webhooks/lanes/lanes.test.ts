@@ -331,6 +331,19 @@ test('webhooks 46: a success in flight does not undo Retry-After', async (t) => 
   assert.equal(early.length, 0);
 });
 
+test('webhooks 46: what is added while a lane pauses is sent after the pause, without another event', async (t) => {
+  const subscriber = await startSubscriber(t, answer(503, { 'retry-after': '4' }));
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url, retry_schedule: [3_600] });
+  await publish(publisher, app.account, ['refused']);
+  await until(
+    () => deliveries(app, id, '&status=failing'),
+    ({ length }) => length === 1,
+  );
+  assert.equal((await app.request('POST', `/subscriptions/${id}/test`, { json: {} })).status, 202);
+  await subscriber.waitFor(2);
+});
+
 test('concurrent changes of a subscription are all applied', async () => {
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: 'https://example.com/' });

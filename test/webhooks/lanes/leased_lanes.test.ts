@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
+import type { EventContent } from '../../../src/webhooks/sending/delivery_request.ts';
 import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
 
 test('tenants that lease all they may, one after the other, leave room for the first lane of others', () => {
@@ -21,4 +22,23 @@ test('tenants that lease all they may, one after the other, leave room for the f
   assert.equal(lease('alone', 1_000), 350);
   for (let tenant = 0; tenant < 50; tenant += 1) assert.ok(lease(`hanging ${tenant}`, 1_000) > 0);
   assert.equal(lease('other', 1_000), 1);
+});
+
+test('tenants that fill the memory of bodies, one after the other, leave room for the first of others', () => {
+  const lanes = new LeasedLanes(defaultQuotas);
+  const body = Buffer.alloc(262_144);
+  let position = 0;
+  const fill = (account: string): number => {
+    const tenant = lanes.tenantOf({ accountId: account, clientId: null });
+    const lane = { tenant, waitingCount: 0, inFlight: 0 } as Lane;
+    let kept = 0;
+    for (; lanes.hasSpace(lane) && kept < 1_000; kept += 1) {
+      position += 1;
+      tenant.add(position, { body } as EventContent);
+    }
+    return kept;
+  };
+  assert.ok(fill('alone') >= 64);
+  for (let tenant = 0; tenant < 20; tenant += 1) assert.ok(fill(`hanging ${tenant}`) > 0);
+  assert.ok(fill('other') > 0);
 });

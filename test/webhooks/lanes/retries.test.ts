@@ -11,6 +11,7 @@ import { createCatalogue } from '../../../src/events/catalogue.ts';
 import { EventCache } from '../../../src/webhooks/fan_out/event_cache.ts';
 import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
 import { BackgroundTasks } from '../../../src/webhooks/lanes/background_tasks.ts';
+import { DeliveryReader } from '../../../src/webhooks/lanes/delivery_reader.ts';
 import { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
 import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
@@ -56,7 +57,8 @@ async function openRetries(t: TestContext, ...plugins: KyselyPlugin[]) {
   const onError = (error: Error) => assert.fail(error);
   const background = new BackgroundTasks(onError);
   const node = '1';
-  const retries = new Retries({
+  const recorder = new Recorder({ db, node, onLost() {}, onWritten() {}, onError });
+  const shared = {
     db: plugins.reduce((each, plugin) => each.withPlugin(plugin), db),
     node,
     cache,
@@ -65,13 +67,15 @@ async function openRetries(t: TestContext, ...plugins: KyselyPlugin[]) {
     kinds: kindArrays(createCatalogue([])),
     sealer: createSealer(testSecret, 'subscription-secret'),
     cursors: new AgentCursors(testSecret),
-    webhookId: 'event',
-    recorder: new Recorder({ db, node, onLost() {}, onWritten() {}, onError }),
+    webhookId: 'event' as const,
+    recorder,
     isStopping: () => false,
     onReload() {},
     onRead() {},
     onError,
-  });
+  };
+  const retries = new Retries(shared);
+  const reader = new DeliveryReader({ ...shared, retries });
   const addLane = (id: number, accountId: string): Lane => {
     const subscription = {
       id: '01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88',
@@ -104,7 +108,7 @@ async function openRetries(t: TestContext, ...plugins: KyselyPlugin[]) {
     lanes.reschedule(lane);
     return lane;
   };
-  return { lanes, retries, background, addLane };
+  return { lanes, recorder, retries, reader, background, addLane };
 }
 
 test('one account’s thousands of lanes with due retries do not keep another’s from being read', async (t) => {
@@ -167,4 +171,30 @@ test('a tenant whose memory is full does not shorten the reads of others', async
   // The most that the read may return of each.
   const limits = JSON.stringify(bigintArray([1, 512]));
   assert.ok(statements.some((text) => text.includes(limits)));
+});
+
+test('thousands of outcomes without an attempt, such as cancellations, hold up reads and no attempts', async (t) => {
+  const { recorder, retries, reader, background, addLane } = await openRetries(t);
+  const lane = addLane(1, 'account');
+  const read = () => {
+    retries.read(performance.now() + 100);
+    reader.readMore();
+    return [lane.isReadingRetries, lane.isReading];
+  };
+  for (let sequence = 1; sequence <= 20_000; sequence += 1) {
+    recorder.add(lane, {
+      lane: 1,
+      sequence,
+      day: '2026-01-01',
+      attempt: null,
+      retry: { state: 'cancelled', attempts: 0, dueMs: null },
+      hadRetry: false,
+      wasManual: false,
+    });
+  }
+  assert.deepEqual([recorder.isFull, ...read()], [false, false, false]);
+  await recorder.flush();
+  assert.deepEqual(read(), [true, true]);
+  // One read follows the other.
+  while (lane.isReading || lane.isReadingRetries) await background.settled();
 });

@@ -1,0 +1,40 @@
+/** Which events of many lanes one read loads. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { EventCache } from '../../../src/webhooks/fan_out/event_cache.ts';
+import { DeliveryMemory } from '../../../src/webhooks/lanes/delivery_memory.ts';
+import { type DueDelivery, loadEvents } from '../../../src/webhooks/lanes/due_deliveries.ts';
+import { startTestServer } from '../../support/servers/server.ts';
+import { createApp, createPublisher, publish } from '../../support/webhooks/apps.ts';
+
+const server = await startTestServer({ after });
+const { db } = server;
+const mebibyte = 1_048_576;
+
+test('large bodies of some lanes do not keep the small ones of others out of a read', async () => {
+  const { account } = await createApp(server);
+  const marks = Array.from({ length: 12 }, (_, index) => index);
+  await publish(await createPublisher(server), account, marks);
+  const { rows: events } = await sql<{ day: string; position: string }>`
+    select day::text, position from events where account_id = ${account.id} order by position`.execute(db);
+  assert.equal(events.length, 12);
+  const of = (lane: number, index: number, sequence: number, bytes: number): DueDelivery => {
+    const { day, position } = events[index] as { day: string; position: string };
+    const allowed = { isAllowed: true, isSuspended: false, retry: null };
+    return { lane, sequence, day, event: Number(position), bytes, ...allowed };
+  };
+  const large = [1, 2].flatMap((lane) =>
+    [1, 2, 3, 4, 5].map((sequence) => of(lane, 5 * lane + sequence - 6, sequence, 4 * mebibyte)),
+  );
+  const small = [of(3, 10, 1, 1_000), of(3, 11, 2, 1_000)];
+  const memory = { cache: new EventCache(), waiting: new DeliveryMemory() };
+  const loaded = await loadEvents(db, memory, [1, 2, 3], [...large, ...small], () => true);
+  const sequencesOf = (lane: number) =>
+    [...loaded.keys()].filter((each) => each.lane === lane).map(({ sequence }) => sequence);
+  // Sixteen MiB less the small ones.
+  assert.deepEqual(sequencesOf(1), [1, 2]);
+  assert.deepEqual(sequencesOf(2), [1]);
+  assert.deepEqual(sequencesOf(3), [1, 2]);
+});
