@@ -29,7 +29,8 @@ export function parseJson(bytes: Buffer): unknown {
     throw new Problem(400, 'The body is not JSON.', { code: 'not-json', cause });
   }
   if (scan(text)) {
-    const errors = findBadValues(value, '', bytes.length > collectedBytesMax ? 1 : errorsMax);
+    const errors: ValidationError[] = [];
+    findBadValues(value, [], bytes.length > collectedBytesMax ? 1 : errorsMax, errors);
     if (errors.length > 0) throw bodyProblem(errors);
   }
   return value;
@@ -157,24 +158,40 @@ export function isStorable(text: string): boolean {
 const errorsMax = 20;
 const collectedBytesMax = 65_536;
 
-function findBadValues(value: unknown, pointer: string, max: number): ValidationError[] {
-  if (typeof value === 'string' && !isStorable(value)) {
-    return [{ pointer, message: 'contains a NUL character or a lone surrogate' }];
+/** Adds errors, up to `max`. @param place names of the members and numbers of the items around the value; only for errors, because it costs time */
+function findBadValues(
+  value: unknown,
+  place: (string | number)[],
+  max: number,
+  errors: ValidationError[],
+): void {
+  const message = whatIsBad(value);
+  if (message !== undefined) errors.push({ pointer: pointerTo(place), message });
+  if (typeof value !== 'object' || value === null) return;
+  const enter = (name: string | number, member: unknown) => {
+    place.push(name);
+    findBadValues(member, place, max, errors);
+    place.pop();
+  };
+  if (Array.isArray(value)) {
+    for (let index = 0; index < value.length && errors.length < max; index += 1) enter(index, value[index]);
+    return;
   }
-  if (typeof value === 'number' && !Number.isFinite(value)) {
-    return [{ pointer, message: 'is a number out of range' }];
-  }
-  if (typeof value !== 'object' || value === null) return [];
-  const errors: ValidationError[] = [];
-  for (const [name, member] of Object.entries(value)) {
+  for (const name of Object.keys(value)) {
     if (errors.length >= max) break;
-    const at = `${pointer}/${escapePointer(name)}`;
-    if (!isStorable(name)) {
-      errors.push({
-        pointer: pointer,
-        message: 'has a member whose name contains a NUL character or a lone surrogate',
-      });
-    } else errors.push(...findBadValues(member, at, max));
+    if (isStorable(name)) enter(name, (value as Record<string, unknown>)[name]);
+    else {
+      const message = 'has a member whose name contains a NUL character or a lone surrogate';
+      errors.push({ pointer: pointerTo(place), message });
+    }
   }
-  return errors;
+}
+
+function whatIsBad(value: unknown): string | undefined {
+  if (typeof value === 'string' && !isStorable(value)) return 'contains a NUL character or a lone surrogate';
+  return typeof value === 'number' && !Number.isFinite(value) ? 'is a number out of range' : undefined;
+}
+
+function pointerTo(place: readonly (string | number)[]): string {
+  return place.map((part) => `/${escapePointer(String(part))}`).join('');
 }
