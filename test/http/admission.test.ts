@@ -81,6 +81,20 @@ test('the accounts of one app share what the app gets, and networks what their s
   assert.equal(enter(admission, 'ordinary', caller('account of another app', 'other')).state, 'admitted');
 });
 
+test('attack: one account leaves places, and room to wait, to the others of its app', (t) => {
+  const admission = new Admission(128);
+  t.after(() => admission.stop());
+  const flooding = flood(admission, 'ordinary', caller('one', 'app'), 2_000);
+  // Of 49 places and 896 that may wait, which the app may have.
+  assert.equal(counted(flooding, 'admitted'), 42);
+  assert.equal(counted(flooding, 'waiting'), 768);
+  const others = Array.from({ length: 10 }, (_none, index) =>
+    enter(admission, 'ordinary', caller(`other ${index}`, 'app')),
+  );
+  assert.equal(counted(others, 'admitted'), 7);
+  assert.equal(counted(others, 'waiting'), 3);
+});
+
 test('requests of other classes never take the places of the first class', (t) => {
   const admission = new Admission(16);
   t.after(() => admission.stop());
@@ -227,6 +241,25 @@ test('a paused request gives its place to others, and takes one before those tha
   await resuming;
   assert.equal(resumed, null);
   assert.equal(waiting[1]?.state, 'waiting');
+});
+
+test('attack: many paused requests of one caller that resume at once get its share', async (t) => {
+  const admission = new Admission(64);
+  t.after(() => admission.stop());
+  const paused = Array.from({ length: 40 }, () => {
+    const request = enter(admission, 'ordinary', caller('one'));
+    request.place.pause();
+    return request;
+  });
+  const held = paused.filter(({ place }) => place.resumeNow());
+  // 7/16 of 56 places.
+  assert.equal(held.length, 25);
+  const resuming = paused.filter(({ place }) => place.state === 'paused').map(({ place }) => place.resume());
+  assert.equal(admission.waitingOf('ordinary'), 15);
+  const others = ofMany(admission, 'ordinary', 20, 'other ');
+  assert.equal(counted(others, 'admitted'), 20);
+  for (const { place } of [...others, ...held]) place.leave();
+  assert.deepEqual(new Set(await Promise.all(resuming)), new Set([null]));
 });
 
 test('a paused request takes a free place at once, unless another one has waited for it', async (t) => {
@@ -412,6 +445,17 @@ test('bodies of all requests have a limit in bytes, and each caller a share of i
   assert.ok(reserve('three', 100));
   for (const reservation of own) if (reservation !== null) budget.release(reservation);
   assert.equal(budget.bytes, 600);
+});
+
+test('attack: the bodies of one account leave room for those of the others of its app', () => {
+  const budget = new BodyBudget(1_000);
+  const reserve = (owner: string, bytes: number, group: string) =>
+    budget.reserve(bytes, () => caller(owner, group));
+  while (reserve('one', 10, 'app') !== null);
+  assert.equal(budget.bytes, 370);
+  assert.ok(reserve('two', 100, 'app'));
+  assert.equal(reserve('two', 100, 'app'), null);
+  assert.ok(reserve('three', 100, 'other'));
 });
 
 test('routes have the class of what they are for', () => {

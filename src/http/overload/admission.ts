@@ -12,7 +12,7 @@
  */
 
 import { BagItem } from '../../shared/bag.ts';
-import { reserveOf } from '../../shared/share.ts';
+import { isFreeForAnybody, reserveOf } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
 import { HeldPlaces } from './held_places.ts';
 import { LastTurns } from './last_turns.ts';
@@ -135,8 +135,7 @@ export class Admission {
   }
 
   waitingOf(precedence: Precedence): number {
-    const { size, resumed } = this.#queues[precedence];
-    return size + resumed.length;
+    return this.#queues[precedence].waiting;
   }
 
   /** Whether requests wait. */
@@ -184,9 +183,9 @@ export class Admission {
     return new Promise((resolve) => {
       const { precedence } = place;
       place.state = 'waiting';
-      const { resumed, limits } = this.#queues[precedence];
-      const deadline = performance.now() + limits.waitMsMax;
-      resumed.push({ place, admit: () => resolve(null), refuse: resolve, deadline });
+      const queue = this.#queues[precedence];
+      const deadline = performance.now() + queue.limits.waitMsMax;
+      queue.addResumed({ place, admit: () => resolve(null), refuse: resolve, deadline });
       this.#startSweep();
       this.#offer();
     });
@@ -196,7 +195,8 @@ export class Admission {
   resumeNow(place: Place): boolean {
     const { precedence } = place;
     if (place.state !== 'paused') return true;
-    if (this.#queues[precedence].resumed.length > 0 || !this.#hasRoomInClass(precedence)) return false;
+    if (this.#queues[precedence].resumed.size > 0 || !this.#hasRoomInClass(precedence)) return false;
+    if (!this.#hasShare(precedence, () => place.caller)) return false;
     this.#hold(place);
     return true;
   }
@@ -249,8 +249,7 @@ export class Admission {
   #hasShare(precedence: Precedence, identify: () => Caller): boolean {
     const held = this.#held[precedence];
     const size = partOf(precedence, this.#places);
-    // Nobody can be above its share, whoever has these places.
-    if (held.size < size - reserveOf(size) - held.size) return true;
+    if (isFreeForAnybody(size, held.size)) return true;
     return held.hasRoom(size, identify());
   }
 
@@ -271,15 +270,16 @@ export class Admission {
   #next(): Waiter<Place> | undefined {
     const order = this.#lastTurns.hasOne ? lastBeforeOrdinary : precedences;
     for (const precedence of order) {
-      const { resumed, byOwner } = this.#queues[precedence];
-      if ((resumed.length === 0 && byOwner.size === 0) || !this.#hasRoomInClass(precedence)) continue;
-      const first = resumed.shift();
-      if (first !== undefined) return first;
+      const queue = this.#queues[precedence];
+      if (queue.waiting === 0 || !this.#hasRoomInClass(precedence)) continue;
+      const mayGo = ([first]: Waiter<Place>[]) =>
+        this.#hasShare(precedence, () => (first as Waiter<Place>).place.caller);
+      for (const [owner, waiting] of queue.resumed) {
+        if (mayGo(waiting)) return queue.takeResumed(owner, waiting);
+      }
       if (!this.#hasTurn(precedence, 0)) continue;
-      for (const [owner, waiting] of byOwner) {
-        if (this.#hasShare(precedence, () => (waiting[0] as Waiter<Place>).place.caller)) {
-          return this.#queues[precedence].take(owner, waiting);
-        }
+      for (const [owner, waiting] of queue.byOwner) {
+        if (mayGo(waiting)) return queue.take(owner, waiting);
       }
     }
     return undefined;

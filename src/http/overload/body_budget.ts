@@ -5,7 +5,7 @@
  */
 
 import { Bag, BagItem } from '../../shared/bag.ts';
-import { reserveOf } from '../../shared/share.ts';
+import { freeInGroup, freeOf, isFreeForAnybody } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
 
 export class Reservation extends BagItem {
@@ -38,13 +38,8 @@ export class BodyBudget {
 
   /** @returns null if there is no room, or the caller's share is used up */
   reserve(bytes: number, identify: () => Caller): Reservation | null {
-    const left = this.#bytesMax - reserveOf(this.#bytesMax) - this.#bytes;
-    // Nobody can be above its share, whoever reserved the rest.
-    if (this.#bytes + bytes > left) {
-      const own = this.#ownBytes(identify());
-      const room = own === 0 ? this.#bytesMax - this.#bytes : left - own;
-      if (bytes > room) return null;
-    }
+    if (!isFreeForAnybody(this.#bytesMax, this.#bytes + bytes) && bytes > this.#roomOf(identify()))
+      return null;
     const reservation = new Reservation(bytes, identify);
     this.#reservations.add(reservation);
     this.#bytes += bytes;
@@ -55,14 +50,15 @@ export class BodyBudget {
     if (this.#reservations.delete(reservation)) this.#bytes -= reservation.bytes;
   }
 
-  /** The larger of what the owner and what its group has. */
-  #ownBytes({ owner, group }: Caller): number {
+  /** The most bytes that the caller may reserve now. */
+  #roomOf({ owner, group }: Caller): number {
     let own = 0;
     let ofGroup = 0;
     for (const { caller, bytes } of this.#reservations) {
       if (caller.owner === owner) own += bytes;
       if (group !== null && caller.group === group) ofGroup += bytes;
     }
-    return Math.max(own, ofGroup);
+    const room = freeOf(this.#bytesMax, this.#bytes, own);
+    return group === null ? room : Math.min(room, freeInGroup(this.#bytesMax, this.#bytes, ofGroup, own));
   }
 }

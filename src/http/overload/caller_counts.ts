@@ -1,6 +1,6 @@
 /** How many callers have of something that is shared: places, places in a queue, or connections. */
 
-import { isFree } from '../../shared/share.ts';
+import { freeInGroup, isFree } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
 
 export class CallerCounts {
@@ -22,7 +22,8 @@ export class CallerCounts {
 
   /** Whether the caller may have one more of `max`, by its own share and that of its group. @param used also by those without a share */
   hasRoom(max: number, { owner, group }: Caller, used = this.#size): boolean {
-    const has = (key: string) => isFree(max, used, this.#counts.get(key) ?? 0);
-    return has(owner) && (group === null || has(group));
+    const own = this.#counts.get(owner) ?? 0;
+    if (!isFree(max, used, own)) return false;
+    return group === null || freeInGroup(max, used, this.#counts.get(group) ?? 0, own) > 0;
   }
 }

@@ -37,11 +37,12 @@ export interface QueueLimits {
 
 export class Queue<Request extends Waiting> {
   readonly limits: QueueLimits;
-  /** Requests that had a place before. They are few, and go first. */
-  readonly resumed: Waiter<Request>[] = [];
+  /** Requests that had a place before, by owner. They go first, as far as the shares of their owners allow. */
+  readonly resumed = new Map<string, Waiter<Request>[]>();
   /** By owner. An owner moves to the end after its turn. */
   readonly byOwner = new Map<string, Waiter<Request>[]>();
   readonly #waiting = new CallerCounts();
+  #resumed = 0;
   #limit: number;
   /** Of the current interval. */
   #fewest = 0;
@@ -64,11 +65,25 @@ export class Queue<Request extends Waiting> {
   }
 
   add(waiter: Waiter<Request>): void {
-    const { owner } = waiter.place.caller;
-    const waiting = this.byOwner.get(owner);
-    if (waiting === undefined) this.byOwner.set(owner, [waiter]);
-    else waiting.push(waiter);
+    append(this.byOwner, waiter);
     this.#waiting.change(waiter.place.caller, 1);
+  }
+
+  /** Adds a request that had a place before. */
+  addResumed(waiter: Waiter<Request>): void {
+    append(this.resumed, waiter);
+    this.#resumed += 1;
+  }
+
+  /** All that wait. */
+  get waiting(): number {
+    return this.size + this.#resumed;
+  }
+
+  /** Takes the oldest resumed request of an owner, and moves the owner to the end. */
+  takeResumed(owner: string, waiting: Waiter<Request>[]): Waiter<Request> {
+    this.#resumed -= 1;
+    return shift(this.resumed, owner, waiting);
   }
 
   /** Takes the oldest request of an owner, and moves the owner to the end. */
@@ -82,7 +97,9 @@ export class Queue<Request extends Waiting> {
     const late: Waiter<Request>[] = [];
     const isLate = (waiter: Waiter<Request> | undefined) =>
       waiter !== undefined && (waiter.deadline <= now || waiter.place.state === 'left');
-    while (isLate(this.resumed[0])) late.push(this.resumed.shift() as Waiter<Request>);
+    for (const [owner, waiting] of [...this.resumed]) {
+      while (isLate(waiting[0])) late.push(this.takeResumed(owner, waiting));
+    }
     for (const [owner, waiting] of [...this.byOwner]) {
       while (isLate(waiting[0])) late.push(this.#shift(owner, waiting));
     }
@@ -104,19 +121,28 @@ export class Queue<Request extends Waiting> {
     return excess;
   }
 
-  /** Leaves an equal part to each app, and to each caller without one: its oldest requests. */
+  /** Leaves an equal part to each app, and to each caller without one, and of an app to each account: its oldest requests. */
   #trim(): Waiter<Request>[] {
+    const ofGroup = new Map<string, number>();
+    for (const waiting of this.byOwner.values()) ofGroup.set(groupOf(waiting), 0);
+    const part = Math.max(1, Math.floor(this.#limit / ofGroup.size));
     const kept = new Map<string, number>();
-    for (const waiting of this.byOwner.values()) kept.set(groupOf(waiting), 0);
-    const part = Math.max(1, Math.floor(this.#limit / kept.size));
     let left = this.#limit;
+    // In each round, each account keeps one more.
+    for (let round = 0, before = -1; left > 0 && left !== before; round += 1) {
+      before = left;
+      for (const [owner, waiting] of this.byOwner) {
+        const group = groupOf(waiting);
+        const own = ofGroup.get(group) ?? 0;
+        if (waiting.length <= round || own >= part || left === 0) continue;
+        ofGroup.set(group, own + 1);
+        kept.set(owner, round + 1);
+        left -= 1;
+      }
+    }
     const excess: Waiter<Request>[] = [];
     for (const [owner, waiting] of this.byOwner) {
-      const group = groupOf(waiting);
-      const own = kept.get(group) ?? 0;
-      const cut = waiting.splice(Math.min(part - own, left));
-      kept.set(group, own + waiting.length);
-      left -= waiting.length;
+      const cut = waiting.splice(kept.get(owner) ?? 0);
       if (waiting.length === 0) this.byOwner.delete(owner);
       for (const { place } of cut) this.#waiting.change(place.caller, -1);
       excess.push(...cut);
@@ -125,13 +151,33 @@ export class Queue<Request extends Waiting> {
   }
 
   #shift(owner: string, waiting: Waiter<Request>[]): Waiter<Request> {
-    const first = waiting.shift() as Waiter<Request>;
-    this.byOwner.delete(owner);
-    if (waiting.length > 0) this.byOwner.set(owner, waiting);
+    const first = shift(this.byOwner, owner, waiting);
     this.#waiting.change(first.place.caller, -1);
     this.#fewest = Math.min(this.#fewest, this.size);
     return first;
   }
+}
+
+function append<Request extends Waiting>(
+  queue: Map<string, Waiter<Request>[]>,
+  waiter: Waiter<Request>,
+): void {
+  const { owner } = waiter.place.caller;
+  const waiting = queue.get(owner);
+  if (waiting === undefined) queue.set(owner, [waiter]);
+  else waiting.push(waiter);
+}
+
+/** Takes the oldest request of an owner, and moves the owner to the end. */
+function shift<Request extends Waiting>(
+  queue: Map<string, Waiter<Request>[]>,
+  owner: string,
+  waiting: Waiter<Request>[],
+): Waiter<Request> {
+  const first = waiting.shift() as Waiter<Request>;
+  queue.delete(owner);
+  if (waiting.length > 0) queue.set(owner, waiting);
+  return first;
 }
 
 function groupOf([first]: Waiter<Waiting>[]): string {
