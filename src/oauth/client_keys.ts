@@ -4,6 +4,7 @@
  */
 
 import { keyError, keysMax } from '../clients/key_set.ts';
+import { waitElsewhere } from '../http/overload/request_place.ts';
 
 /** Maximum number of keys that are tried for one signature, so that wrong signatures cost little. A rotation needs two. */
 const keysTriedMax = 2;
@@ -18,6 +19,7 @@ class ClientKeysError extends Error {}
 interface ClientKeys {
   jwksUri: string | undefined;
   clear(): void;
+  fresh(): boolean;
 }
 
 interface Added {
@@ -31,6 +33,7 @@ const added = new WeakMap<ClientKeys, Added>();
 
 export type AddKey = (this: ClientKeys, key: Record<string, unknown>) => void;
 export type ClearKeys = (this: ClientKeys) => void;
+export type RefreshKeys = (this: ClientKeys) => Promise<void>;
 export type SelectKeys = (this: ClientKeys, options: { alg: string; kid?: string }) => object[];
 
 /** @param original adds a key that oidc-provider has checked */
@@ -56,6 +59,13 @@ export function forgetKeys(original: ClearKeys): ClearKeys {
   return function () {
     added.delete(this);
     original.call(this);
+  };
+}
+
+/** @param original fetches the keys if they are old. Requests at the same time share one fetch */
+export function refreshElsewhere(original: RefreshKeys): RefreshKeys {
+  return async function () {
+    if (!this.fresh()) await waitElsewhere(() => original.call(this));
   };
 }
 

@@ -4,6 +4,7 @@
 
 import type { Configuration } from 'oidc-provider';
 import { fetchBytesMax, type GuardedFetch } from '../egress/fetch.ts';
+import { waitElsewhere } from '../http/overload/request_place.ts';
 
 /** Makes oidc-provider fetch through the guarded connector, because third parties choose every URL that it fetches. */
 export function outgoingRequests(
@@ -12,11 +13,12 @@ export function outgoingRequests(
   return {
     fetch: (input, init = {}) => {
       const { method, headers, body } = init;
-      return fetch(String(input), {
+      const request = {
         ...(method === undefined ? {} : { method }),
         ...(headers === undefined ? {} : { headers }),
         body,
-      });
+      };
+      return waitElsewhere(() => fetch(String(input), request));
     },
     fetchResponseBodyLimits: { jwks_uri: fetchBytesMax, sector_identifier_uri: fetchBytesMax },
   };

@@ -9,6 +9,8 @@ import {
   addUsableKeys,
   type ClearKeys,
   forgetKeys,
+  type RefreshKeys,
+  refreshElsewhere,
   type SelectKeys,
   selectFewKeys,
 } from './client_keys.ts';
@@ -122,6 +124,10 @@ export const overrides: Readonly<Record<string, Override>> = {
     addUsableKeys,
   ),
   'ClientKeys.clear': override<ClearKeys>('addUsableKeys counts the keys of a set', forgetKeys),
+  'ClientKeys.refresh': override<RefreshKeys>(
+    'requests that wait for the server of an app give their places back',
+    refreshElsewhere,
+  ),
   'ClientKeys.selectForVerify': override<SelectKeys>(
     'the original returns every key that matches, and all of them are tried',
     selectFewKeys,

@@ -19,6 +19,7 @@ const replaced: Readonly<Record<string, string>> = {
   'Client.prototype.backchannelLogout': 'xNTwEmUgQAZ7Qmqe',
   'ClientKeys.add': 'm0MXlJDiyfX4NzdX',
   'ClientKeys.clear': 'oosK67SixB2KBsqV',
+  'ClientKeys.refresh': 'H0F_2q-Puj-zqr5P',
   'ClientKeys.selectForVerify': 'Nrzcn2LYAeVifHGQ',
   'Session.prototype.authTime': 'mbZWuzSwTAd0M_Ok',
   'Session.prototype.persist': '7yK9rFCMqbGikgl5',

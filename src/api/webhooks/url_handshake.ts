@@ -2,6 +2,7 @@
 
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
+import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { bodyProblem, Problem } from '../../http/problem.ts';
 import type { Handshakes, HandshakeTarget } from '../../webhooks/sending/handshake.ts';
 import { headerLines, maskedValue } from '../../webhooks/subscriptions/static_headers.ts';
@@ -88,7 +89,8 @@ async function challenge(
   const whose = [kind, kind === 'client' ? '' : owner.accountId, kind === 'user' ? '' : owner.clientId];
   const app = kind === 'user' ? owner.accountId : owner.clientId;
   const account = kind === 'client' ? owner.clientId : owner.accountId;
-  const failure = await handshakes.perform({ key: whose.join(' '), app, account }, target);
+  const asks = { key: whose.join(' '), app, account };
+  const failure = await waitElsewhere(() => handshakes.perform(asks, target));
   if (failure === null) return;
   if ('reason' in failure) {
     const message = `did not echo the challenge: ${failure.reason}`;

@@ -2,7 +2,8 @@
 
 import { Socket } from 'node:net';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { asUser, type ConnectionUser } from '../../database/connection_user.ts';
+import { asUser, type ConnectionUser, currentUser } from '../../database/connection_user.ts';
+import type { Place } from './admission.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -33,9 +34,19 @@ class RequestUser implements ConnectionUser {
     this.#owner = undefined;
   }
 
+  get place(): Place | null {
+    return this.#request.place;
+  }
+
   get hasEnded(): boolean {
     return this.#reply.raw.writableEnded || this.#reply.raw.destroyed;
   }
+}
+
+/** The place of the request that this code works for; null for work of the server. */
+export function currentPlace(): Place | null {
+  const user = currentUser();
+  return user instanceof RequestUser ? user.place : null;
 }
 
 /** Call it after the hook that admits requests. @param ownerOf called only when many connections are in use */

@@ -2,6 +2,7 @@
 
 import type { FastifyRequest } from 'fastify';
 import type { Place } from './admission.ts';
+import { currentPlace } from './connection_users.ts';
 import { overloaded } from './refusal.ts';
 
 declare module 'fastify' {
@@ -31,4 +32,20 @@ export async function withoutPlace<Result>(
   const result = await work();
   await resumePlace(request);
   return result;
+}
+
+/**
+ * Waits for another server, without the place of the current request: servers that hang would keep the places of all. Goes on without
+ * a place if there is none in time, because something may have happened there.
+ */
+export async function waitElsewhere<Result>(work: () => Promise<Result>): Promise<Result> {
+  const place = currentPlace();
+  // What waits within a wait gives nothing back.
+  if (place?.state !== 'held') return work();
+  place.pause();
+  try {
+    return await work();
+  } finally {
+    await place.resume();
+  }
 }

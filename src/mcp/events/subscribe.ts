@@ -8,6 +8,7 @@
 
 import { sql } from 'kysely';
 import type { Transaction } from '../../database/database.ts';
+import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { readAckedPlace, readAgentStatus } from '../../webhooks/log/agent_status.ts';
 import { wakeLane } from '../../webhooks/log/resend.ts';
 import { resumeInLane } from '../../webhooks/reader/agent_lane.ts';
@@ -103,10 +104,8 @@ export class Subscriber {
       auth: null,
       agentKey: key,
     };
-    const failure = await handshakes.perform(
-      { key: `agent ${grantId}`, app: clientId, account: accountId },
-      target,
-    );
+    const owner = { key: `agent ${grantId}`, app: clientId, account: accountId };
+    const failure = await waitElsewhere(() => handshakes.perform(owner, target));
     if (failure === null) return;
     if ('reason' in failure) {
       onFailure({ url, reason: failure.reason });

@@ -1,0 +1,97 @@
+/** Requests that wait for servers of apps and subscribers, which hang, keep no places from others. */
+
+import assert from 'node:assert/strict';
+import type { ServerResponse } from 'node:http';
+import { after, test } from 'node:test';
+import { SignJWT } from 'jose';
+import { authorizationUrl, createTestClient, postForm } from '../support/clients/oauth.ts';
+import { siteEgress, startSite } from '../support/network/site.ts';
+import { startTestServer } from '../support/servers/server.ts';
+import { createApp, until } from '../support/webhooks/apps.ts';
+import { startSubscriber } from '../support/webhooks/subscriber.ts';
+
+const site = await startSite({ after });
+// Six places are for the first class, and seven for the API.
+const limits = { NUNCIO_CONCURRENT_REQUESTS: '8', NUNCIO_TRUST_PROXY: '127.0.0.1' };
+const server = await startTestServer({ after }, limits, 'dev', undefined, siteEgress);
+const count = 12;
+const network = (index: number) => ({ 'x-forwarded-for': `203.0.113.${index}` });
+
+/** Keeps responses open until the client closes them. */
+function hang() {
+  const open = new Set<ServerResponse>();
+  const add = (response: ServerResponse) => {
+    open.add(response);
+    response.on('close', () => open.delete(response));
+  };
+  return { open, add };
+}
+
+test('attack: metadata documents of many apps whose servers hang', async () => {
+  const { open, add } = hang();
+  site.serve('/app', (_request, response) => add(response));
+  const client = await createTestClient(server);
+  const asking = Array.from({ length: count }, (_none, index) => {
+    const url = authorizationUrl(server, client, { client_id: site.url('/app', `app${index}`) });
+    return fetch(url, { headers: network(index), redirect: 'manual' });
+  });
+  await until(
+    async () => open.size,
+    (size) => size === count,
+  );
+  assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
+  assert.ok(open.size > 0, 'others are served meanwhile');
+  for (const response of open) response.destroy();
+  await Promise.all(asking);
+});
+
+test('attack: keys of an app whose server hangs', async () => {
+  const { open, add } = hang();
+  site.serve('/keys', (_request, response) => add(response));
+  const client = await createTestClient(server, {
+    authMethod: 'private_key_jwt',
+    metadata: { jwks_uri: site.url('/keys') },
+  });
+  const now = Math.floor(Date.now() / 1_000);
+  const claims = { iss: client.id, sub: client.id, aud: server.baseUrl, jti: 'a', iat: now, exp: now + 60 };
+  const assertion = await new SignJWT(claims).setProtectedHeader({ alg: 'HS256' }).sign(Buffer.alloc(32));
+  const form = {
+    grant_type: 'client_credentials',
+    client_assertion: assertion.replace(
+      /^[^.]*/,
+      Buffer.from('{"alg":"ES256","kid":"a"}').toString('base64url'),
+    ),
+    client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
+  };
+  const asking = Array.from({ length: count }, (_none, index) =>
+    postForm(server, '/oauth/token', null, form, network(index)),
+  );
+  await until(
+    async () => open.size,
+    (size) => size === 1,
+  );
+  assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
+  assert.ok(open.size > 0, 'others are served meanwhile');
+  for (const response of open) response.destroy();
+  for (const { status } of await Promise.all(asking)) assert.equal(status, 401);
+});
+
+test('attack: handshakes of many accounts with a server that hangs', async (t) => {
+  const { open, add } = hang();
+  const subscriber = await startSubscriber(t, (_request, response) => add(response));
+  const other = await createApp(server);
+  const apps = await Promise.all(Array.from({ length: count }, () => createApp(server)));
+  const asking = apps.map(({ request }, index) =>
+    request('POST', '/subscriptions', {
+      json: { kinds: ['push'], url: `${subscriber.url}/${index}`, handshake: true },
+    }),
+  );
+  await until(
+    async () => open.size,
+    (size) => size === count,
+  );
+  assert.equal((await other.request('GET', '/api')).status, 200);
+  assert.ok(open.size > 0, 'others are served meanwhile');
+  for (const response of open) response.destroy();
+  for (const { status } of await Promise.all(asking)) assert.equal(status, 422);
+});
