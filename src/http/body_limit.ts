@@ -94,16 +94,17 @@ function readNow({ raw }: FastifyRequest, bytesMax: number): Promise<Buffer> {
   });
 }
 
-/** The pieces of a body. Short ones are copied together, because each is an object of its own. */
+/** The pieces of a body. Short ones are copied together, because each is an object of its own; most bodies have one piece. */
 class Pieces {
   bytes = 0;
   readonly #parts: Buffer[] = [];
-  #block = Buffer.alloc(0);
+  #block = none;
   #used = 0;
 
   add(piece: Buffer): void {
+    const isFirst = this.bytes === 0;
     this.bytes += piece.length;
-    if (piece.length >= blockBytes / 2) {
+    if (isFirst || piece.length >= blockBytes / 2) {
       this.#endBlock();
       this.#parts.push(piece);
       return;
@@ -117,7 +118,8 @@ class Pieces {
 
   joined(): Buffer {
     this.#endBlock();
-    return Buffer.concat(this.#parts, this.bytes);
+    const [first] = this.#parts;
+    return first !== undefined && this.#parts.length === 1 ? first : Buffer.concat(this.#parts, this.bytes);
   }
 
   #endBlock(): void {
@@ -128,6 +130,7 @@ class Pieces {
 }
 
 const blockBytes = 8_192;
+const none = Buffer.alloc(0);
 
 function bodyIncomplete(cause?: Error): Problem {
   return new Problem(400, 'The body is incomplete.', { code: 'incomplete-body', cause });

@@ -52,6 +52,14 @@ test('attack: a connection with thousands of requests at once is closed, and onl
   assert.equal((await fetch(`${server.baseUrl}/livez`)).status, 200);
 });
 
+test('attack: the same with requests that expect what does not exist, which Node.js would refuse itself', async () => {
+  const text = 'GET /nothing HTTP/1.1\r\nHost: x\r\nExpect: y\r\n\r\n';
+  const { received, isClosed } = await exchange(server.config.port, text.repeat(5_000), 5_000);
+  assert.ok(isClosed);
+  assert.ok(received.length <= 16, `${received.length} responses`);
+  assert.deepEqual((await exchange(server.config.port, text, 1)).received, ['HTTP/1.1 404']);
+});
+
 test('the parser of a connection that is closed reads no further request', async (t) => {
   let requests = 0;
   const arrivals = new Arrivals(() => '');

@@ -150,12 +150,15 @@ function filterRequests(
   const [handle] = server.listeners('request') as RequestListener[];
   if (handle === undefined) throw new Error('the server has no listener for requests');
   server.removeListener('request', handle);
-  server.on('request', (request, response) => {
+  const arrive: RequestListener = (request, response) => {
     arrivals.add(request, response, () => {
       // A server that stops closes its connections with its responses, which Fastify does.
       if (!server.listening || !filter(request, response)) handle(request, response);
     });
-  });
+  };
+  server.on('request', arrive);
+  // Node.js would respond 417 itself, to thousands of requests in one turn. RFC 9110 section 10.1.1 allows to ignore an expectation.
+  server.on('checkExpectation', arrive);
 }
 
 function hasBody({ headers }: FastifyRequest): boolean {
