@@ -1,8 +1,9 @@
-/** Subscriptions that respond with 410, or fail for days, are disabled by the nodes that send. */
+/** Subscriptions that respond with 410, or fail for days: the nodes that send warn their owners, and disable them. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
+import { warnFailing } from '../../../src/webhooks/subscriptions/failing.ts';
 import { disableByWorker } from '../../../src/webhooks/subscriptions/subscription_state.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
@@ -56,4 +57,23 @@ test('attack: many subscriptions that are gone at once take one connection, and 
     async () => (await app.request('GET', '/subscriptions')).body.items,
     (items: { state: string }[]) => items.every(({ state }) => state === 'disabled'),
   );
+});
+
+test('attack: warnings of very many failing subscriptions are given in several transactions, each once', async () => {
+  const app = await createApp(server);
+  const count = 120;
+  const ids: string[] = [];
+  for (let index = 0; index < count; index += 1) {
+    ids.push((await subscribe(app, { url: `https://subscriber.example/${index}` })).id);
+  }
+  await sql`
+    update lane_progress set failures = 10, failing_since = now() - interval '3 days'
+    where lane in (select lane from subscriptions where id = any(${ids}::uuid[]))`.execute(db);
+  const given = await Promise.all([warnFailing(db), warnFailing(db)]);
+  const warned = given.flat().map(({ subscription }) => subscription);
+  assert.deepEqual(warned.sort(), ids.sort());
+  const { rows } = await sql<{ count: number }>`
+    select count(distinct w.xmin::text)::int as count from failing_warnings w join subscriptions s on s.lane = w.lane
+    where s.id = any(${ids}::uuid[])`.execute(db);
+  assert.ok((rows[0]?.count ?? 0) > 1, 'one transaction');
 });
