@@ -9,6 +9,7 @@
 
 import type { ConnectTimings } from '../../egress/connector.ts';
 import { EgressError } from '../../egress/error.ts';
+import { BagItem } from '../../shared/bag.ts';
 import type { AttemptError } from './attempt_error.ts';
 import { type Connection, type Exchange, type OutgoingRequest, ProtocolError } from './connection.ts';
 import type { HeadCache, ResponseHeaders } from './http1/response_head.ts';
@@ -86,7 +87,7 @@ export interface ExchangeOwner {
 }
 
 /** An exchange and, in the end, its result. */
-export class SentExchange<T> implements Exchange, ExchangeResult {
+export class SentExchange<T> extends BagItem implements Exchange, ExchangeResult {
   readonly request: OutgoingRequest;
   readonly pool: OriginPool;
   readonly startedAt = performance.now();
@@ -120,6 +121,7 @@ export class SentExchange<T> implements Exchange, ExchangeResult {
     context: T,
     owner: ExchangeOwner,
   ) {
+    super();
     this.request = request;
     this.gate = gate;
     this.timeoutMs = timeoutMs;

@@ -9,6 +9,7 @@
 
 import { addressKey } from '../../egress/address_key.ts';
 import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '../../egress/connector.ts';
+import { Bag } from '../../shared/bag.ts';
 import type { AttemptSpan } from './attempt_span.ts';
 import type { Connection, OutgoingRequest } from './connection.ts';
 import {
@@ -58,8 +59,7 @@ export class Sender {
   readonly #pools = new Map<string, OriginPool>();
   /** Those of all pools. The one that has been idle for longest is first, and is closed if there are too many. */
   readonly #idle = new Set<Connection>();
-  /** In start order. */
-  readonly #exchanges = new Set<SentExchange<unknown>>();
+  readonly #exchanges = new Bag<SentExchange<unknown>>();
   /** Exchanges that start at the end of this turn of the event loop. */
   #waiting: SentExchange<unknown>[] = [];
   readonly #timer: NodeJS.Timeout;
@@ -97,7 +97,7 @@ export class Sender {
   async close(): Promise<void> {
     clearInterval(this.#timer);
     for (const { idle } of this.#pools.values()) for (const connection of idle) connection.destroy();
-    for (const exchange of this.#exchanges) exchange.via?.destroy();
+    for (const exchange of [...this.#exchanges]) exchange.via?.destroy();
     this.#pools.clear();
   }
 
@@ -213,11 +213,8 @@ export class Sender {
 
   #tick(): void {
     const now = performance.now();
-    for (const exchange of this.#exchanges) {
-      const elapsedMs = now - exchange.startedAt;
-      if (elapsedMs < exchangeTimeoutMsMin) break;
-      if (elapsedMs >= exchange.timeoutMs) exchange.expire();
-    }
+    const late = [...this.#exchanges].filter(({ startedAt, timeoutMs }) => now - startedAt >= timeoutMs);
+    for (const exchange of late) if (!exchange.isOver) exchange.expire();
     if (now - this.#prunedAt < pruneMs) return;
     this.#prunedAt = now;
     const used = new Set<OriginPool>();

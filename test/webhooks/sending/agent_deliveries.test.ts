@@ -423,7 +423,7 @@ test('agents 52: an agent whose events were lost is told once it accepts that', 
   );
 });
 
-test('a server that stops gives its lanes back while an agent does not respond to the end of its subscription', async (t) => {
+test('a server that stops gives its lanes back while an agent does not respond', async (t) => {
   const stopping = await startTestServer(t);
   const responses: ServerResponse[] = [];
   const subscriber = await startSubscriber(t, (_received, response) => responses.push(response));
