@@ -5,6 +5,7 @@
  */
 
 import assert from 'node:assert/strict';
+import type { ServerResponse } from 'node:http';
 import { after, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
@@ -45,7 +46,7 @@ import {
   subscribe,
   until,
 } from '../../support/webhooks/apps.ts';
-import { countNow, type Subscriber, startSubscriber } from '../../support/webhooks/subscriber.ts';
+import { accept, countNow, type Subscriber, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 async function silence(db: Database): Promise<void> {
   await sql`
@@ -466,11 +467,16 @@ test('a stalled node is waited for until it starts nothing, and starts nothing w
   const client = await createTestClient(serverA, { scopes: appScopes });
   const subscriber = await startSubscriber(t);
   const { accessToken, grantId } = await mintAccessToken(serverA, { account, client, scopes: appScopes });
-  // Slow responses, so that the node is stopped while it waits: one stopped within a request would still finish it.
-  subscriber.behave((_received, response) => setTimeout(() => response.writeHead(204).end(), 200));
   await subscribe({ request: requester(serverA, accessToken) }, { url: subscriber.url });
   const load = publishOnAndOn(t, throughB, account);
   await subscriber.waitFor(200);
+  // The node is stopped while all attempts of the lane's window wait for responses: one stopped within a request would still finish it.
+  const unanswered: ServerResponse[] = [];
+  subscriber.behave((_received, response) => unanswered.push(response));
+  await until(
+    async () => unanswered.length,
+    (count) => count === 32,
+  );
   // Other nodes count its silence from its last heartbeat.
   const readHeartbeats = async () => {
     const { rows } = await sql<{ heartbeats: string }>`
@@ -489,6 +495,9 @@ test('a stalled node is waited for until it starts nothing, and starts nothing w
   };
   await until(readNext, (heartbeats) => heartbeats !== before);
   first.child.kill('SIGSTOP');
+  // It finds them when it resumes, and has room for more attempts.
+  for (const response of unanswered) response.writeHead(204).end();
+  subscriber.behave(accept);
   await withdrawGrant(db, grantId as string, 'user');
   const silentMs = performance.now() - earlierAt;
   const count = await countNow(subscriber);
