@@ -3,7 +3,7 @@
 import { BlockList, isIP } from 'node:net';
 import { allowListErrors } from '../egress/allow_list.ts';
 import { reportUnknown } from '../shared/nearest.ts';
-import { type AppSubscriptions, appSubscriptionModes } from './subscriptions/app_subscriptions.ts';
+import { type AppSubscriptions, appSubscriptionModes } from './subscriptions/app_subscription_modes.ts';
 import {
   defaultHeaderNames,
   type HeaderNames,

@@ -8,7 +8,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import shipped from '../../nuncio.config.ts';
 import { createPlatform } from '../../src/platform.ts';
-import type { AppSubscriptions } from '../../src/webhooks/subscriptions/app_subscriptions.ts';
+import type { AppSubscriptions } from '../../src/webhooks/subscriptions/app_subscription_modes.ts';
 import { requester } from '../support/clients/api_client.ts';
 import {
   authorizationUrl,

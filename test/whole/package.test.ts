@@ -131,9 +131,9 @@ test('the package’s types compile alone in a strict TypeScript project', async
 });
 
 test('the installed server has the example platform and accepts a custom declaration', async () => {
-  // From here on, with all dependencies of the package.
+  // From here on, with all dependencies of the package. It includes Kysely.
   for (const name of await readdir(modules)) {
-    if (name.startsWith('.')) continue;
+    if (name.startsWith('.') || name === 'kysely') continue;
     await symlink(join(modules, name), join(folder, 'node_modules', name)).catch(() => {});
   }
   await writeFile(

@@ -14,10 +14,8 @@ import type { EventReader } from '../../webhooks/reader/event_reader.ts';
 import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
 import type { WebhookId } from '../../webhooks/sending/agent_message.ts';
 import type { Presenter } from '../../webhooks/sending/presentation.ts';
-import {
-  type AppSubscriptions,
-  mayOwnSubscriptions,
-} from '../../webhooks/subscriptions/app_subscriptions.ts';
+import type { AppSubscriptions } from '../../webhooks/subscriptions/app_subscription_modes.ts';
+import { mayOwnSubscriptions } from '../../webhooks/subscriptions/app_subscriptions.ts';
 import type { HeaderNames } from '../../webhooks/subscriptions/delivery_headers.ts';
 import type { Quotas } from '../../webhooks/subscriptions/quotas.ts';
 import { makeSecret } from '../../webhooks/subscriptions/signature.ts';

@@ -23,7 +23,7 @@ import {
   createAgentSubscription,
   renewAgentSubscription,
 } from '../../webhooks/subscriptions/agent_subscription.ts';
-import type { AppSubscriptions } from '../../webhooks/subscriptions/app_subscriptions.ts';
+import type { AppSubscriptions } from '../../webhooks/subscriptions/app_subscription_modes.ts';
 import type { Quotas } from '../../webhooks/subscriptions/quotas.ts';
 import { makeSecret } from '../../webhooks/subscriptions/signature.ts';
 import { setVersion } from '../../webhooks/subscriptions/subscription.ts';

@@ -18,7 +18,8 @@ import type { Database } from '../../database/database.ts';
 import { LeaseLostError } from '../../database/lease.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import { numberDeliveries } from '../log/numbering.ts';
-import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
+import type { AppSubscriptions } from '../subscriptions/app_subscription_modes.ts';
+import { mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import { type Found, type FoundRow, foundColumns, readFound } from './outbox_changes.ts';
 import {
   actingApps,

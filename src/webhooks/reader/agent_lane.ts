@@ -10,7 +10,7 @@ import type { Database, Transaction } from '../../database/database.ts';
 import { keptDays, keptFor } from '../../database/retention.ts';
 import { startRecovery } from '../fan_out/recovery.ts';
 import type { AgentPlace } from '../subscriptions/agent_cursor.ts';
-import type { AppSubscriptions } from '../subscriptions/app_subscriptions.ts';
+import type { AppSubscriptions } from '../subscriptions/app_subscription_modes.ts';
 import { isOpen } from './lane_state.ts';
 
 /**

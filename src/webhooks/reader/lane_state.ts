@@ -3,7 +3,8 @@
 import { type RawBuilder, sql } from 'kysely';
 import { bigintArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
-import { type AppSubscriptions, mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
+import type { AppSubscriptions } from '../subscriptions/app_subscription_modes.ts';
+import { mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 
 /** Whether the subscription `s` is active, and so are its account and client. */
 export function isOpen(appSubscriptions: AppSubscriptions): RawBuilder<boolean> {

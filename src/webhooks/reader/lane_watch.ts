@@ -9,7 +9,7 @@ import { AsyncResource } from 'node:async_hooks';
 import { asServer } from '../../database/connection_user.ts';
 import type { Database } from '../../database/database.ts';
 import type { Notifications } from '../../database/notifications.ts';
-import type { AppSubscriptions } from '../subscriptions/app_subscriptions.ts';
+import type { AppSubscriptions } from '../subscriptions/app_subscription_modes.ts';
 import { findReadyLanes } from './lane_state.ts';
 
 /** Milliseconds between looks without a notification. */

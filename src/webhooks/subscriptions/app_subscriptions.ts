@@ -7,9 +7,7 @@
 import { sql } from 'kysely';
 import { isOwnClient } from '../../clients/own_clients.ts';
 import type { EventKind } from '../../events/kind.ts';
-
-export const appSubscriptionModes = ['all', 'verified', 'off'] as const;
-export type AppSubscriptions = (typeof appSubscriptionModes)[number];
+import type { AppSubscriptions } from './app_subscription_modes.ts';
 
 /** Own subscriptions of one app. Clients that the operator marked use the quota per grant instead. */
 export const appSubscriptionsMax = 20;
