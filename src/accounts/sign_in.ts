@@ -7,6 +7,7 @@
 import { verifyPassword } from '../crypto/passwords.ts';
 import type { Database } from '../database/database.ts';
 import { networksOf, wideLimitFactor } from '../http/network.ts';
+import { waitElsewhere } from '../http/overload/request_place.ts';
 import { type Account, findAccountByEmail, normalizeEmail } from './account.ts';
 import type { Device } from './known_device.ts';
 import { type Counter, countGuessInTurn, forgiveGuess } from './throttle.ts';
@@ -51,7 +52,9 @@ export async function signIn(
   if (retryAfterSeconds !== null) return { outcome: 'throttled', retryAfterSeconds };
   const found = address === '' ? undefined : await findAccountByEmail(db, address);
   const { near, wide } = networksOf(remote);
-  const isRight = await verifyPassword(password, found?.passwordHash ?? null, wide ?? near);
+  const isRight = await waitElsewhere(() =>
+    verifyPassword(password, found?.passwordHash ?? null, wide ?? near),
+  );
   if (!isRight || found === undefined) return { outcome: 'refused' };
   await forgiveGuess(db, counters.groups.flat(), [counters.resetSubject]);
   const { account, passwordHash, signInEpoch } = found;

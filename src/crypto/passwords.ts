@@ -72,7 +72,7 @@ type Derive = (
 /**
  * Each hash keeps a processor busy for tens of milliseconds and takes 19 MiB. Without a limit, a flood of passwords would
  * take the processors from the rest of the node. Guessers take turns, so that the passwords of one network do not hold up those of others;
- * those that wait are requests in progress, whose number is limited (http/overload).
+ * the sign-in throttle limits how many each network has.
  */
 const hashes = new LimitedWork(Math.max(1, Math.floor(availableParallelism() / 2)));
 

@@ -12,6 +12,11 @@ export class LimitedWork {
     this.#max = max;
   }
 
+  /** How many pieces of the owner wait for their turn. */
+  waitingOf(owner: string): number {
+    return this.#waiting.countOf(owner);
+  }
+
   /** Runs the work when it is its turn. @returns its result @throws what the work throws */
   async run<Result>(owner: string, work: () => Promise<Result>): Promise<Result> {
     if (this.#running < this.#max) this.#running += 1;

@@ -12,6 +12,10 @@ export class OwnerTurns<Thing> {
     return this.#waiting.keys().next().value;
   }
 
+  countOf(owner: string): number {
+    return this.#waiting.get(owner)?.length ?? 0;
+  }
+
   add(owner: string, ...things: Thing[]): void {
     const those = this.#waiting.get(owner);
     if (those === undefined) this.#waiting.set(owner, things);

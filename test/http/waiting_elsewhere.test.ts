@@ -1,13 +1,18 @@
-/** Requests that wait for servers of apps and subscribers, which hang, keep no places from others. */
+/** Requests that wait for servers of apps and subscribers, which hang, or for their turn at expensive work keep no places from others. */
 
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
+import { availableParallelism } from 'node:os';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { SignJWT } from 'jose';
+import { sql } from 'kysely';
+import { hashPassword, verifyPassword } from '../../src/crypto/passwords.ts';
+import { createPlatform } from '../../src/platform.ts';
 import { authorizationUrl, createTestClient, postForm } from '../support/clients/oauth.ts';
 import { siteEgress, startSite } from '../support/network/site.ts';
 import { startTestServer } from '../support/servers/server.ts';
-import { createApp, until } from '../support/webhooks/apps.ts';
+import { type App, addPaused, createApp, until } from '../support/webhooks/apps.ts';
 import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const site = await startSite({ after });
@@ -94,4 +99,57 @@ test('attack: handshakes of many accounts with a server that hangs', async (t) =
   assert.ok(open.size > 0, 'others are served meanwhile');
   for (const response of open) response.destroy();
   for (const { status } of await Promise.all(asking)) assert.equal(status, 422);
+});
+
+test('attack: passwords from many networks that wait for their hashes', async (t) => {
+  const server = await startTestServer(t, limits, 'dev', createPlatform({ oauth: { password: true } }));
+  const client = await createTestClient(server, { grantTypes: ['password'] });
+  // All that may run at once, for long.
+  const long = (await hashPassword('a')).replace(/t=\d+/, 't=100');
+  let areDone = false;
+  const hashes = Promise.all(
+    Array.from({ length: Math.ceil(availableParallelism() / 2) }, () => verifyPassword('b', long)),
+  ).then(() => {
+    areDone = true;
+  });
+  const asking = Array.from({ length: count }, (_none, index) => {
+    const form = { grant_type: 'password', username: `user${index}@example.com`, password: 'wrong' };
+    return postForm(server, '/oauth/token', client, form, network(index));
+  });
+  // Time for them to take places.
+  await sleep(300);
+  assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
+  assert.ok(!areDone, 'others are served meanwhile');
+  for (const { status } of await Promise.all(asking)) assert.equal(status, 400);
+  await hashes;
+});
+
+test('attack: the health of many subscriptions of many accounts', async () => {
+  const other = await createApp(server);
+  const apps = await Promise.all(Array.from({ length: count }, () => createApp(server)));
+  for (const app of apps) await addPaused(server.db, app, 101);
+  const isRead = async () => {
+    const { rows } = await sql`
+      select from pg_locks where relation = 'delivery_stats'::regclass and not granted`.execute(server.db);
+    return rows.length > 0;
+  };
+  const asked = await server.db.transaction().execute(async (tx) => {
+    await sql`lock table delivery_stats in access exclusive mode`.execute(tx);
+    const asked = apps.map((app) => app.request('GET', '/deliveries/health'));
+    await until(isRead, Boolean);
+    await sleep(300);
+    assert.equal((await other.request('GET', '/subscriptions')).status, 200);
+    // One account may have a few that wait.
+    const [first] = apps as [App];
+    const many = Array.from({ length: 8 }, () => first.request('GET', '/deliveries/health'));
+    const refused = await Promise.race(many);
+    assert.deepEqual([refused.status, refused.body.code], [503, 'overloaded']);
+    return [...asked, ...many];
+  });
+  const statuses = (await Promise.all(asked)).map(({ status }) => status);
+  assert.deepEqual(
+    statuses.slice(0, count),
+    Array.from({ length: count }, () => 200),
+  );
+  assert.ok(statuses.filter((status) => status === 503).length >= 4);
 });

@@ -7,6 +7,8 @@ import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
 import Type from 'typebox';
 import { idParameter, ok, queryParameter } from '../../http/describe.ts';
+import { overloaded } from '../../http/overload/refusal.ts';
+import { withoutPlace } from '../../http/overload/request_place.ts';
 import { Problem } from '../../http/problem.ts';
 import type { ProblemCode } from '../../http/problem_codes.ts';
 import { named, strict, Time } from '../../http/schema.ts';
@@ -41,6 +43,8 @@ const summedMax = 1_000;
  * connections for pages of deliveries and for events that are pulled.
  */
 const smallMax = 100;
+/** Requests for the health of more that may wait for one caller. */
+const waitingMax = 4;
 
 const Health = named('Health', Type.Object(healthMembers, strict));
 const range = [
@@ -97,7 +101,16 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
         await readFromLog(readStats(logDb, lanes, range)),
         await readFromLog(readBacklog(logDb, lanes)),
       );
-    return lanes.length <= smallMax ? read() : large.run(request.connectionUser?.owner ?? '', read);
+    if (lanes.length <= smallMax) return read();
+    // Those of many accounts would keep the places of all for seconds.
+    const owner = request.connectionUser?.owner ?? '';
+    if (large.waitingOf(owner) >= waitingMax) throw overloaded();
+    return withoutPlace(request, () =>
+      large.run(owner, () => {
+        if (request.connectionUser?.hasEnded) throw overloaded();
+        return read();
+      }),
+    );
   };
 
   serve(options, healthRoutes.subscription, async ({ request, caller: owner, params }) => {

@@ -35,8 +35,8 @@ export async function withoutPlace<Result>(
 }
 
 /**
- * Waits for another server, without the place of the current request: servers that hang would keep the places of all. Continues without
- * a place if there is none in time, because something may have happened there.
+ * Waits for another server, or for another thread, without the place of the current request: what hangs would keep the places of all.
+ * Continues without a place if there is none in time, because something may have happened there.
  */
 export async function waitElsewhere<Result>(work: () => Promise<Result>): Promise<Result> {
   const place = currentPlace();
