@@ -19,6 +19,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import type { Database, Transaction } from '../database/database.ts';
+import { waitElsewhere } from '../http/overload/request_place.ts';
 
 /** A node starts nothing more when its last read of the database is this many milliseconds ago. */
 export const maxStalenessMs = 3_000;
@@ -78,8 +79,8 @@ export async function withDeliveryHold<T>(
       if (unacknowledged.length > 0) {
         await releaseHold(db, id);
         isOver = true;
-        for (const { id, heartbeats } of await findSilentNodes(db, unacknowledged))
-          silent.set(id, heartbeats);
+        const found = await waitElsewhere(() => findSilentNodes(db, unacknowledged));
+        for (const { id, heartbeats } of found) silent.set(id, heartbeats);
         continue;
       }
       const done = await db.transaction().execute(async (tx) => {

@@ -1,17 +1,25 @@
 /** Requests that wait for servers of apps and subscribers, which hang, or for their turn at expensive work keep no places from others. */
 
 import assert from 'node:assert/strict';
-import type { ServerResponse } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { availableParallelism } from 'node:os';
-import { after, test } from 'node:test';
+import { after, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SignJWT } from 'jose';
 import { sql } from 'kysely';
 import { hashPassword, verifyPassword } from '../../src/crypto/passwords.ts';
 import { createPlatform } from '../../src/platform.ts';
+import { type Page, TestBrowser } from '../support/browser/browser.ts';
 import { authorizationUrl, createTestClient, postForm } from '../support/clients/oauth.ts';
 import { siteEgress, startSite } from '../support/network/site.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import {
+  declare,
+  openLoginPage,
+  pressButton,
+  startServerWithProviders,
+} from '../support/upstream/upstream_sign_in.ts';
 import { type App, addPaused, createApp, until } from '../support/webhooks/apps.ts';
 import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
@@ -99,6 +107,83 @@ test('attack: handshakes of many accounts with a server that hangs', async (t) =
   assert.ok(open.size > 0, 'others are served meanwhile');
   for (const response of open) response.destroy();
   for (const { status } of await Promise.all(asking)) assert.equal(status, 422);
+});
+
+/** A server that takes requests and never responds. */
+async function startHanging(t: TestContext) {
+  const { open, add } = hang();
+  const hanging = createServer((_request, response) => add(response));
+  await new Promise<void>((resolve) => hanging.listen(0, '127.0.0.1', resolve));
+  t.after(() => {
+    hanging.closeAllConnections();
+    hanging.close();
+  });
+  const { port } = hanging.address() as AddressInfo;
+  return { url: `http://127.0.0.1:${port}`, open };
+}
+
+/** A browser in a network of its own. */
+class RemoteBrowser extends TestBrowser {
+  readonly #headers: Record<string, string>;
+
+  constructor(baseUrl: string, headers: Record<string, string>) {
+    super(baseUrl);
+    this.#headers = headers;
+  }
+
+  override request(url: string, init: RequestInit = {}): Promise<Response> {
+    const headers = { ...Object.fromEntries(new Headers(init.headers)), ...this.#headers };
+    return super.request(url, { ...init, headers });
+  }
+}
+
+test('attack: sign-in with a provider that hangs', async (t) => {
+  const { url, open } = await startHanging(t);
+  const provider = declare('slow', { issuer: url, clientId: 'a', clientSecret: 'b' });
+  const server = await startServerWithProviders(t, [provider], 'open', limits);
+  const client = await createTestClient(server);
+  const browsers: [RemoteBrowser, Page][] = [];
+  for (let index = 0; index < count; index += 1) {
+    const browser = new RemoteBrowser(server.baseUrl, network(index));
+    browsers.push([browser, await openLoginPage(server, browser, client)]);
+  }
+  const asking = browsers.map(([browser, page]) => pressButton(browser, page, 'slow'));
+  await until(
+    async () => open.size,
+    (size) => size > 0,
+  );
+  assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
+  assert.ok(open.size > 0, 'others are served meanwhile');
+  for (const response of open) response.destroy();
+  await Promise.all(asking);
+});
+
+test('attack: changes that wait for a node that is silent', async (t) => {
+  const server = await startTestServer(t, limits);
+  const apps = await Promise.all(Array.from({ length: count }, () => createApp(server)));
+  const ids: string[] = [];
+  for (const app of apps) {
+    await addPaused(server.db, app, 1);
+    ids.push((await app.request('GET', '/subscriptions')).body.items[0].id);
+  }
+  await sql`
+    insert into nodes (id, host, process, alive_until, generation)
+    values (7, 'elsewhere', '7 1', now() + interval '1 hour', 2)`.execute(server.db);
+  let changed = 0;
+  const asking = apps.map(async ({ request }, index) => {
+    const { status } = await request('DELETE', `/subscriptions/${ids[index]}`);
+    changed += 1;
+    return status;
+  });
+  // The first try of each is over.
+  await until(
+    async () => (await sql`select from delivery_holds`.execute(server.db)).rows.length,
+    (holds) => holds > 0,
+  );
+  await sleep(1_000);
+  assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
+  assert.equal(changed, 0, 'others are served meanwhile');
+  for (const status of await Promise.all(asking)) assert.equal(status, 204);
 });
 
 test('attack: passwords from many networks that wait for their hashes', async (t) => {

@@ -2,6 +2,7 @@
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
+import { waitElsewhere } from '../../http/overload/request_place.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { Presenter } from '../sending/presentation.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
@@ -178,7 +179,8 @@ async function presentRecorded(
 ): Promise<RecordedEvent> {
   if (content === null) return event;
   try {
-    return await presenter.present(revision, content);
+    if (!presenter.mustConvert(revision, content)) return await presenter.present(revision, content);
+    return await waitElsewhere(async () => presenter.present(revision, content));
   } catch {
     return { ...event, body: null };
   }

@@ -11,6 +11,7 @@ import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { currentUser } from '../../database/connection_user.ts';
 import type { Database } from '../../database/database.ts';
+import { waitElsewhere } from '../../http/overload/request_place.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type DueDelivery, readEvents, readNewDeliveries } from '../lanes/due_deliveries.ts';
 import { buildMessage, type DeploymentSigners, type EventContent } from '../sending/delivery_request.ts';
@@ -138,7 +139,17 @@ export class EventReader {
   }
 
   /** The events as the subscription gets them. Null for those that cannot be converted. */
-  async #show(
+  #show(
+    revision: Pick<Subscription, 'format' | 'version'>,
+    events: ReadonlyMap<number, EventContent>,
+  ): Promise<Map<number, EventContent | null>> {
+    const { presenter } = this.#options;
+    const mustConvert = [...events.values()].some((event) => presenter.mustConvert(revision, event));
+    const show = () => this.#showNow(revision, events);
+    return mustConvert ? waitElsewhere(show) : show();
+  }
+
+  async #showNow(
     revision: Pick<Subscription, 'format' | 'version'>,
     events: ReadonlyMap<number, EventContent>,
   ): Promise<Map<number, EventContent | null>> {
