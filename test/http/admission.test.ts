@@ -463,6 +463,7 @@ test('routes have the class of what they are for', () => {
   for (const [method, url, expected] of [
     ['GET', '/readyz', 'exempt'],
     ['POST', '/interaction/:uid', 'first'],
+    ['GET', '/login/:provider/callback', 'first'],
     ['POST', '/oauth/token', 'first'],
     ['POST', '/oauth/revoke', 'first'],
     ['POST', '/account/withdraw', 'first'],

@@ -10,6 +10,7 @@ import type * as OpenId from 'openid-client';
 import { isLoopbackHost } from '../../config/config.ts';
 import type { ConnectorOptions } from '../../egress/connector.ts';
 import { createGuardedFetch, fetchTimeoutMs, type GuardedFetch } from '../../egress/fetch.ts';
+import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { readIdentity, type VerifiedIdentity } from './identity.ts';
 import type { UpstreamProvider } from './provider_settings.ts';
 import { clockToleranceSeconds, codeVerifierOf, nonceOf, type StartedLogin } from './upstream_login.ts';
@@ -121,7 +122,7 @@ export function createUpstreamClient(options: UpstreamClientOptions): UpstreamCl
     async exchange(url, { state, browserSecret }) {
       const discovered = await discover();
       try {
-        return await exchangeCode(discovered, provider, url, state, browserSecret);
+        return await waitElsewhere(() => exchangeCode(discovered, provider, url, state, browserSecret));
       } catch (error) {
         throw toUpstreamError(error, discovered.openid);
       }
@@ -240,7 +241,7 @@ function cacheMetadata(read: () => Promise<Discovered>): () => Promise<Discovere
     const ageMs = cached === undefined ? Number.POSITIVE_INFINITY : performance.now() - cached.readAtMs;
     if (cached !== undefined && ageMs < metadataMs) return cached;
     try {
-      return await readOnce();
+      return await waitElsewhere(readOnce);
     } catch (error) {
       if (cached !== undefined && ageMs < staleMetadataMs) return cached;
       throw error;
