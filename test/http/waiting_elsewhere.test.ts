@@ -30,7 +30,9 @@ const network = (index: number) => ({ 'x-forwarded-for': `203.0.113.${index}` })
 
 /** Networks that have asked for metadata documents. */
 async function fetchesCounted(): Promise<number> {
-  const { rows } = await sql<{ count: number }>`select count(*)::int from sign_in_failures`.execute(server.db);
+  const { rows } = await sql<{ count: number }>`select count(*)::int from sign_in_failures`.execute(
+    server.db,
+  );
   return rows[0]?.count ?? 0;
 }
 
