@@ -144,7 +144,8 @@ test('attack: keys of an app whose server hangs', async () => {
   );
   await until(
     async () => open.size,
-    (size) => size === 1,
+    // The notification of the new client can arrive meanwhile. Then its keys are read again.
+    (size) => size >= 1,
   );
   assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
   assert.ok(open.size > 0, 'others are served meanwhile');
