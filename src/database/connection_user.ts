@@ -5,9 +5,17 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 
+/**
+ * What a connection is for, in the order in which some are kept free: sign-in and what else goes first, reads, and changes, which can wait
+ * for rows that others have locked.
+ */
+export const purposes = ['first', 'read', 'change'] as const;
+export type Purpose = (typeof purposes)[number];
+
 export interface ConnectionUser {
   /** Account, client or network. Read only when many connections are in use. */
   readonly owner: string;
+  readonly purpose: Purpose;
   /** Timers and other work that a request leaves behind are the server's. */
   readonly hasEnded: boolean;
 }

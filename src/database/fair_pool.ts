@@ -6,13 +6,19 @@
  *      ↘ waits ↗  ↘ (timeout) refused
  *
  * A user's turn ends when it gives a connection back: then all other users who wait go before it.
+ *
+ * Many users who change locked rows could still hold all connections, each with one. So changes leave some to reads, and both leave some
+ * to what goes first.
  */
 
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import type pg from 'pg';
 import { Bag, BagItem } from '../shared/bag.ts';
 import { isFree, reserveOf } from '../shared/share.ts';
-import { asServer, type ConnectionUser, currentUser } from './connection_user.ts';
+import { asServer, type ConnectionUser, currentUser, type Purpose, purposes } from './connection_user.ts';
+
+/** Of so many connections, one is kept free for each purpose from those that come after it. */
+const perReserved = 8;
 
 /** A user's share was in use for too long. Other users may still get connections. */
 export class ConnectionShareError extends Error {
@@ -43,10 +49,12 @@ export class FairPool implements PostgresPool {
   readonly options: object;
   readonly #pool: pg.Pool;
   readonly #size: number;
+  /** How many connections users may hold together for a purpose and for those after it. */
+  readonly #limits: Readonly<Record<Purpose, number>>;
   readonly #waitMsMax: number;
   readonly #held = new Bag<Holding>();
   readonly #holdings = new WeakMap<pg.PoolClient, Holding>();
-  /** By owner; undefined for the server. */
+  /** By owner and purpose; undefined for the server. */
   readonly #waiting = new Map<string | undefined, Set<Waiter>>();
   #acquired = 0;
 
@@ -54,6 +62,8 @@ export class FairPool implements PostgresPool {
   constructor(pool: pg.Pool, size: number, waitMsMax: number) {
     this.#pool = pool;
     this.#size = size;
+    const reserved = Math.floor(size / perReserved);
+    this.#limits = { first: size, read: size - reserved, change: size - 2 * reserved };
     this.#waitMsMax = waitMsMax;
     this.options = pool.options;
     pool.on('release', (_error, client) => {
@@ -66,10 +76,14 @@ export class FairPool implements PostgresPool {
     return this.#acquired;
   }
 
-  /** What waits because all connections are in use, and not only the waiting user's share of them. */
+  /** What waits because all connections are in use, and not only the waiting user's share of them, or those that changes may have. */
   get waiting(): number {
-    if (this.#held.size < this.#size) return 0;
-    return this.#waiting.values().reduce((sum, { size }) => sum + size, 0);
+    if (this.#held.size < this.#limits.read) return 0;
+    const areFull = { first: this.#isFull('first'), read: this.#isFull('read') };
+    return this.#waiting.values().reduce((sum, waiting) => {
+      const purpose = firstOf(waiting).user?.purpose ?? 'first';
+      return areFull[purpose === 'first' ? 'first' : 'read'] ? sum + waiting.size : sum;
+    }, 0);
   }
 
   connect(): Promise<PostgresPoolClient> {
@@ -82,18 +96,31 @@ export class FairPool implements PostgresPool {
   }
 
   #hasRoom(user: ConnectionUser | undefined): boolean {
-    const used = this.#held.size;
-    if (used >= this.#size) return false;
+    const { size } = this.#held;
+    if (size >= this.#size) return false;
+    if (user === undefined) return true;
+    const limit = this.#limits[user.purpose];
     // Nobody can be above its share, whoever has these connections.
-    if (user === undefined || used < this.#size - reserveOf(this.#size) - used) return true;
+    if (size < limit - reserveOf(limit) - size) return true;
+    let used = 0;
     let own = 0;
     let ofRequest = 0;
     for (const holding of this.#held) {
-      if (holding.user?.owner === user.owner) own += 1;
       if (holding.user === user) ofRequest += 1;
+      if (!countsFor(user.purpose, holding)) continue;
+      used += 1;
+      if (holding.user?.owner === user.owner) own += 1;
     }
     // If requests of one user that hold a connection waited for another one, they could all wait for each other.
-    return ofRequest === 1 || isFree(this.#size, used, own);
+    return ofRequest === 1 || isFree(limit, used, own);
+  }
+
+  /** Whether all connections are in use that users may have for a purpose, whoever has them. */
+  #isFull(purpose: Purpose): boolean {
+    if (this.#held.size >= this.#size) return true;
+    let used = 0;
+    for (const holding of this.#held) if (countsFor(purpose, holding)) used += 1;
+    return used >= this.#limits[purpose];
   }
 
   async #take(user: ConnectionUser | undefined): Promise<PostgresPoolClient> {
@@ -113,43 +140,46 @@ export class FairPool implements PostgresPool {
   }
 
   #wait(user: ConnectionUser | undefined): Promise<PostgresPoolClient> {
-    const owner = user?.owner;
+    const queue = user && queueOf(user);
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
-        this.#remove(owner, waiter);
-        const isOwn = this.#held.size < this.#size;
+        this.#remove(queue, waiter);
+        const isOwn = !this.#isFull(user?.purpose ?? 'first');
         // The driver's own message: isDatabaseUnavailable knows it.
         reject(isOwn ? new ConnectionShareError() : new Error('timeout exceeded when trying to connect'));
       }, this.#waitMsMax);
       const waiter: Waiter = { user, timer, resolve };
-      const waiting = this.#waiting.get(owner);
-      if (waiting === undefined) this.#waiting.set(owner, new Set([waiter]));
+      const waiting = this.#waiting.get(queue);
+      if (waiting === undefined) this.#waiting.set(queue, new Set([waiter]));
       else waiting.add(waiter);
     });
   }
 
-  #remove(owner: string | undefined, waiter: Waiter): void {
-    const waiting = this.#waiting.get(owner);
+  #remove(queue: string | undefined, waiter: Waiter): void {
+    const waiting = this.#waiting.get(queue);
     waiting?.delete(waiter);
-    if (waiting?.size === 0) this.#waiting.delete(owner);
+    if (waiting?.size === 0) this.#waiting.delete(queue);
   }
 
   #giveBack(holding: Holding): void {
     this.#held.delete(holding);
     if (this.#waiting.size === 0) return;
-    if (holding.user !== undefined) this.#endTurn(holding.user.owner);
+    if (holding.user !== undefined) this.#endTurn(holding.user);
     for (let next = this.#next(); next !== undefined; next = this.#next()) {
       clearTimeout(next.timer);
       next.resolve(this.#take(next.user));
     }
   }
 
-  /** Moves an owner that waits behind all others. */
-  #endTurn(owner: string): void {
-    const waiting = this.#waiting.get(owner);
-    if (waiting === undefined) return;
-    this.#waiting.delete(owner);
-    this.#waiting.set(owner, waiting);
+  /** Moves what an owner waits with behind all others. */
+  #endTurn({ owner }: ConnectionUser): void {
+    for (const purpose of purposes) {
+      const queue = queueOf({ owner, purpose });
+      const waiting = this.#waiting.get(queue);
+      if (waiting === undefined) continue;
+      this.#waiting.delete(queue);
+      this.#waiting.set(queue, waiting);
+    }
   }
 
   /** Takes the next waiter that may have a connection: of the server, or of the first owner whose share allows it. */
@@ -157,19 +187,29 @@ export class FairPool implements PostgresPool {
     if (this.#held.size >= this.#size) return undefined;
     const ofServer = this.#waiting.get(undefined);
     if (ofServer !== undefined) return this.#shift(undefined, ofServer);
-    for (const [owner, waiting] of this.#waiting) {
-      if (this.#hasRoom(firstOf(waiting).user)) return this.#shift(owner, waiting);
+    for (const [queue, waiting] of this.#waiting) {
+      if (this.#hasRoom(firstOf(waiting).user)) return this.#shift(queue, waiting);
     }
     return undefined;
   }
 
-  #shift(owner: string | undefined, waiting: Set<Waiter>): Waiter {
+  #shift(queue: string | undefined, waiting: Set<Waiter>): Waiter {
     const first = firstOf(waiting);
     waiting.delete(first);
-    this.#waiting.delete(owner);
-    if (waiting.size > 0) this.#waiting.set(owner, waiting);
+    this.#waiting.delete(queue);
+    if (waiting.size > 0) this.#waiting.set(queue, waiting);
     return first;
   }
+}
+
+/** Whether a connection in use is one of those that the purpose shares with those after it. */
+function countsFor(purpose: Purpose, { user }: Holding): boolean {
+  if (purpose === 'first') return true;
+  return user !== undefined && purposes.indexOf(user.purpose) >= purposes.indexOf(purpose);
+}
+
+function queueOf({ owner, purpose }: Pick<ConnectionUser, 'owner' | 'purpose'>): string {
+  return `${purpose} ${owner}`;
 }
 
 /** The oldest of what waits, which is never empty. */

@@ -59,6 +59,9 @@ const pageHeaders: Readonly<Record<string, string>> = {
   'cache-control': 'no-store',
 };
 
+/** Browsers send some 150 characters. oidc-provider takes quadratic time for a header that quotes many commas. */
+const acceptLengthMax = 1_024;
+
 /** Maximum size of a request body in bytes, which is oidc-provider's own limit. */
 const bodyBytesMax = 56 * 1_024;
 
@@ -141,6 +144,7 @@ export function requestNormalizer(baseUrl: string): (request: FastifyRequest) =>
       // client did not authenticate, and the request would count against that client (endpoint_limit.ts).
       if (name.startsWith('oauth-client-attestation')) delete headers[name];
     }
+    if ((headers.accept ?? '').length > acceptLengthMax) delete headers.accept;
     headers.host = host;
     headers['x-forwarded-proto'] = protocol.slice(0, -1);
     headers['x-forwarded-for'] = ip;

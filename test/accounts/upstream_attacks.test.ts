@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
 import { after, test } from 'node:test';
 import { generateKeyPair } from 'jose';
 import { sql } from 'kysely';
@@ -17,6 +18,7 @@ import {
   signInAt,
   startServerWithProviders,
 } from '../support/upstream/upstream_sign_in.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const one = await startFakeProvider({ after });
 const two = await startFakeProvider({ after });
@@ -436,4 +438,32 @@ test('the database stores no secret of a sign-in', async () => {
     assert.ok(!text.includes(value));
     assert.ok(!text.includes(Buffer.from(value).toString('hex')));
   }
+});
+
+test('sign-ins that wait for a provider that hangs keep no places from others', async (t) => {
+  // One network gets three of the places of each class.
+  const limits = { NUNCIO_CONCURRENT_REQUESTS: '8' };
+  const crowded = await startServerWithProviders(t, [declare('one', one)], 'open', limits);
+  const reader = await createTestClient(crowded);
+  const open: ServerResponse[] = [];
+  one.overrides.set('/token', (_request, response) => open.push(response));
+  t.after(() => one.overrides.delete('/token'));
+  const returning: Promise<Page>[] = [];
+  for (let count = 1; count <= 3; count += 1) {
+    const browser = new TestBrowser(crowded.baseUrl);
+    const { leftTo } = await pressButton(browser, await openLoginPage(crowded, browser, reader), 'one');
+    returning.push(browser.open(callbackOf(leftTo as URL, { iss: one.issuer })));
+    await until(
+      async () => open.length,
+      (length) => length === count,
+    );
+  }
+  assert.equal((await fetch(`${crowded.baseUrl}/account`)).status, 200);
+  assert.equal((await fetch(`${crowded.baseUrl}/nothing`)).status, 404);
+  assert.ok(
+    open.every(({ destroyed }) => !destroyed),
+    'others are served meanwhile',
+  );
+  for (const response of open) response.destroy();
+  await Promise.all(returning);
 });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
-import { asServer, asUser, type ConnectionUser } from '../../src/database/connection_user.ts';
+import { asServer, asUser, type ConnectionUser, type Purpose } from '../../src/database/connection_user.ts';
 import { openDatabase, poolStatus, type Transaction } from '../../src/database/database.ts';
 import { ConnectionShareError } from '../../src/database/fair_pool.ts';
 import { createDatabase } from '../support/database/database.ts';
@@ -23,7 +23,11 @@ after(async () => {
 });
 
 /** A request of the owner. */
-const requestOf = (owner: string): ConnectionUser => ({ owner, hasEnded: false });
+const requestOf = (owner: string, purpose: Purpose = 'first'): ConnectionUser => ({
+  owner,
+  purpose,
+  hasEnded: false,
+});
 
 /** Holds connections until told to end, or until the end of the test. */
 function holder(t: TestContext, pool = db) {
@@ -129,12 +133,38 @@ test('with all connections in use, the server goes first, then users who had non
 
 test('work of the server and of ended requests has no share', async (t) => {
   const { held, hold, untilHeld, endAll } = holder(t);
-  const ended = { owner: 'ended', hasEnded: true };
+  const ended = { ...requestOf('ended'), hasEnded: true };
   for (let count = 0; count < 5; count += 1) hold(null);
   for (let count = 0; count < 6; count += 1) hold(ended);
   await untilHeld(size);
   assert.equal(countOf(held, 'ended'), 6);
   await endAll();
+});
+
+test('attack: changes of many users leave connections to reads, and both to what goes first', async (t) => {
+  const { hold, held, untilHeld } = holder(t);
+  const many = (purpose: Purpose) => {
+    for (let user = 0; user < 2 * size; user += 1) hold(requestOf(`${purpose} ${user}`, purpose));
+  };
+  many('change');
+  await untilHeld(9);
+  assert.equal(poolStatus(db).waiting, 0, 'reads need not wait');
+  many('read');
+  await untilHeld(10);
+  assert.match(held.at(-1) ?? '', /^read/);
+  assert.ok(poolStatus(db).waiting > 0);
+  hold(requestOf('one'));
+  await untilHeld(11);
+  assert.equal(held.at(-1), 'one');
+});
+
+test('a change that waits does not hold up what its owner reads', async (t) => {
+  const { hold, held, untilHeld } = holder(t);
+  for (let user = 0; user < 9; user += 1) hold(requestOf(`change ${user}`, 'change'));
+  await untilHeld(9);
+  hold(requestOf('one', 'change'));
+  await asUser(requestOf('one', 'read'), () => sql`select`.execute(db));
+  assert.equal(countOf(held, 'one'), 0);
 });
 
 test('a request that holds a connection gets a second one, beyond the share', async (t) => {

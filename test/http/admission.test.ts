@@ -121,6 +121,16 @@ test('the first class leaves a quarter of the places to the others', (t) => {
   assert.equal(enter(admission, 'ordinary', caller('x')).state, 'admitted');
 });
 
+test('attack: slow requests that hold more places than are left leave some to the first class', (t) => {
+  const admission = new Admission(64);
+  t.after(() => admission.stop());
+  assert.equal(counted(ofMany(admission, 'ordinary', 100), 'admitted'), 56);
+  // The database is slow.
+  admission.places = 8;
+  assert.equal(counted(ofMany(admission, 'first', 100, 'first '), 'admitted'), 6);
+  assert.equal(counted(ofMany(admission, 'ordinary', 1, 'new '), 'admitted'), 0);
+});
+
 test('callers take turns, and the last class is not shut out', (t) => {
   const admission = new Admission(8);
   t.after(() => admission.stop());
@@ -463,6 +473,7 @@ test('routes have the class of what they are for', () => {
   for (const [method, url, expected] of [
     ['GET', '/readyz', 'exempt'],
     ['POST', '/interaction/:uid', 'first'],
+    ['GET', '/login/:provider/callback', 'first'],
     ['POST', '/oauth/token', 'first'],
     ['POST', '/oauth/revoke', 'first'],
     ['POST', '/account/withdraw', 'first'],

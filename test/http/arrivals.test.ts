@@ -106,3 +106,41 @@ test('requests are handled while there is time, then by turns of the callers', a
   await exchange(port, text, 5);
   assert.deepEqual(handled, ['a1', 'a2', 'b1', 'c1', 'a3']);
 });
+
+test('attack: what requests do in promises counts as well', async (t) => {
+  const arrived: Parameters<RequestListener>[] = [];
+  const own = createServer((request, response) => arrived.push([request, response]));
+  own.listen(0, '127.0.0.1');
+  await once(own, 'listening');
+  t.after(() => own.close());
+  const { port } = own.address() as AddressInfo;
+  const names = ['a1', 'a2', 'a3', 'b1', 'c1'];
+  const sockets = names.map((name) => {
+    const socket = connect({ port, host: '127.0.0.1' });
+    socket.write(get(`/${name}`));
+    return socket;
+  });
+  await until(
+    async () => arrived.length,
+    (length) => length === names.length,
+  );
+  arrived.sort(([one], [other]) => ((one.url ?? '') < (other.url ?? '') ? -1 : 1));
+  const arrivals = new Arrivals(({ url = '' }) => url.slice(1, 2));
+  const handled: string[] = [];
+  for (const [request, response] of arrived) {
+    arrivals.add(request, response, async () => {
+      await Promise.resolve();
+      handled.push((request.url ?? '').slice(1));
+      work(20);
+      response.end();
+    });
+    // What one read of a connection does ends before the next in the same turn of the event loop.
+    await new Promise<void>((resolve) => queueMicrotask(() => process.nextTick(resolve)));
+  }
+  await until(
+    async () => handled.length,
+    (length) => length === names.length,
+  );
+  for (const socket of sockets) socket.destroy();
+  assert.deepEqual(handled, ['a1', 'a2', 'b1', 'c1', 'a3']);
+});

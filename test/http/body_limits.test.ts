@@ -8,6 +8,7 @@ import { after, test } from 'node:test';
 import type { FastifyRequest } from 'fastify';
 import { readBody } from '../../src/http/body_limit.ts';
 import { createApiUser } from '../support/clients/api_client.ts';
+import { createConsoleUser } from '../support/console/console_user.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
@@ -167,16 +168,15 @@ const short = Buffer.from('1\r\n1\r\n'.repeat(10_000));
 
 test('attack: a body in chunks of one byte is not read to its end', async () => {
   const { accessToken } = await createApiUser(server);
+  const developer = await createConsoleUser(server);
+  const headers = (token: string, type: string) => [
+    `Authorization: Bearer ${token}`,
+    `Content-Type: ${type}`,
+    'Transfer-Encoding: chunked',
+  ];
   const outcomes = [
-    await sendEndless(
-      'POST /articles',
-      [
-        `Authorization: Bearer ${accessToken}`,
-        'Content-Type: application/json',
-        'Transfer-Encoding: chunked',
-      ],
-      short,
-    ),
+    await sendEndless('POST /articles', headers(accessToken, 'application/json'), short),
+    await sendEndless('PUT /apps/x/logo', headers(developer.accessToken, 'image/png'), short),
     await sendEndless('POST /oauth/token', [`Content-Type: ${form}`, 'Transfer-Encoding: chunked'], short),
   ];
   for (const { status, response } of outcomes) {

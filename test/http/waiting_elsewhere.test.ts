@@ -25,10 +25,37 @@ import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const site = await startSite({ after });
 // Six places are for the first class, and seven for the API.
-const limits = { NUNCIO_CONCURRENT_REQUESTS: '8', NUNCIO_TRUST_PROXY: '127.0.0.1' };
+const metricsToken = 'a-token-for-metrics';
+const limits = {
+  NUNCIO_CONCURRENT_REQUESTS: '8',
+  NUNCIO_TRUST_PROXY: '127.0.0.1',
+  NUNCIO_METRICS_TOKEN: metricsToken,
+};
 const server = await startTestServer({ after }, limits, 'dev', undefined, siteEgress);
+const places = 6;
 const count = 12;
 const network = (index: number) => ({ 'x-forwarded-for': `203.0.113.${index}` });
+
+/** Networks that have asked for metadata documents. */
+async function fetchesCounted(): Promise<number> {
+  const { rows } = await sql<{ count: number }>`select count(*)::int from sign_in_failures`.execute(
+    server.db,
+  );
+  return rows[0]?.count ?? 0;
+}
+
+/** Requests of the first class in a state. */
+async function requests(state: 'in_progress' | 'waiting'): Promise<number> {
+  const headers = { authorization: `Bearer ${metricsToken}` };
+  const text = await (await fetch(`${server.baseUrl}/metrics`, { headers })).text();
+  const name = `nuncio_requests{class="first",state="${state}"} `;
+  return Number(
+    text
+      .split('\n')
+      .find((line) => line.startsWith(name))
+      ?.slice(name.length),
+  );
+}
 
 /** Keeps responses open until the client closes them. */
 function hang() {
@@ -58,6 +85,50 @@ test('attack: metadata documents of many apps whose servers hang', async () => {
   await Promise.all(asking);
 });
 
+test('attack: many requests for the metadata document of one app whose server hangs', async () => {
+  const { open, add } = hang();
+  site.serve('/one', (_request, response) => add(response));
+  const url = authorizationUrl(server, await createTestClient(server), { client_id: site.url('/one') });
+  const before = await fetchesCounted();
+  const asking = Array.from({ length: count }, (_none, index) =>
+    fetch(url, { headers: network(50 + index), redirect: 'manual' }),
+  );
+  await until(fetchesCounted, (fetches) => fetches >= before + places);
+  assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
+  assert.equal(open.size, 1, 'others are served meanwhile');
+  for (const response of open) response.destroy();
+  await Promise.all(asking);
+});
+
+test('attack: a network whose places are in use asks first for the metadata document of an app', async () => {
+  const { open, add } = hang();
+  site.serve('/shared', (_request, response) => add(response));
+  const client = await createTestClient(server);
+  const id = site.url('/shared');
+  const url = authorizationUrl(server, client, { client_id: id });
+  const ask = (of: string, from: number) => fetch(of, { headers: network(from), redirect: 'manual' });
+  const before = await fetchesCounted();
+  const first = ask(url, 100);
+  await until(fetchesCounted, (fetches) => fetches === before + 1);
+  const second = ask(url, 101);
+  await until(fetchesCounted, (fetches) => fetches === before + 2);
+  let others: Promise<Response>[] = [];
+  await server.db.transaction().execute(async (tx) => {
+    await sql`lock table pushed_requests in access exclusive mode`.execute(tx);
+    const pushed = `${server.baseUrl}/oauth/authorize?client_id=${client.id}&request_uri=urn:ietf:params:oauth:request_uri:a`;
+    others = Array.from({ length: 3 }, () => ask(pushed, 100));
+    await until(
+      () => requests('in_progress'),
+      (number) => number === 3,
+    );
+    const document = { client_id: id, client_name: 'Shared', redirect_uris: [client.redirectUri] };
+    for (const response of open) response.end(JSON.stringify(document));
+    assert.match(await (await second).text(), /<strong>Shared<\/strong>/);
+    assert.equal(await requests('waiting'), 1, 'the first waits for a place');
+  });
+  await Promise.all([first, ...others]);
+});
+
 test('attack: keys of an app whose server hangs', async () => {
   const { open, add } = hang();
   site.serve('/keys', (_request, response) => add(response));
@@ -81,7 +152,8 @@ test('attack: keys of an app whose server hangs', async () => {
   );
   await until(
     async () => open.size,
-    (size) => size === 1,
+    // The notification of the new client can arrive meanwhile. Then its keys are read again.
+    (size) => size >= 1,
   );
   assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
   assert.ok(open.size > 0, 'others are served meanwhile');

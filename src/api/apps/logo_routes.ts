@@ -6,6 +6,7 @@ import { type Image, type ImageType, imageSideMax, imageTypes, readImage } from 
 import { changeLogo, logoBytesMax } from '../../apps/logo.ts';
 import type { Transaction } from '../../database/database.ts';
 import { type Actor, actAs } from '../../grants/actor.ts';
+import { addBodyParser } from '../../http/body_limit.ts';
 import { ok } from '../../http/describe.ts';
 import { mediaType } from '../../http/media_types.ts';
 import { Problem } from '../../http/problem.ts';
@@ -83,15 +84,9 @@ async function change(tx: Transaction, actor: Actor, id: string, image: Image | 
   await changeLogo(tx, app.client.id, image, actor.isAdmin);
 }
 
-/** Parses bodies of image types as buffers. Routes that do not accept images reject them earlier. */
+/** Reads bodies of image types as they are. Routes that do not accept images reject them earlier. */
 function parseImages(api: FastifyInstance): void {
-  for (const type of imageTypes) {
-    api.addContentTypeParser(
-      type,
-      { parseAs: 'buffer', bodyLimit: logoBytesMax },
-      async (_request: FastifyRequest, body: Buffer) => body,
-    );
-  }
+  for (const type of imageTypes) addBodyParser(api, type, (bytes) => bytes);
 }
 
 /** @throws Problem 422 */

@@ -221,6 +221,8 @@ export class Admission {
   }
 
   #hasRoomInClass(precedence: Precedence): boolean {
+    // When places become fewer, the others may hold more than all of them for long.
+    if (precedence === 'first' && this.#held.first.size < reserveOf(this.placesMax)) return true;
     const others = precedence === 'first' ? 0 : reserveOf(this.#places);
     return (
       this.#inProgress < this.#places - others &&

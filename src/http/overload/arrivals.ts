@@ -25,6 +25,9 @@ export class Arrivals {
   readonly #unanswered = new WeakMap<Socket, number>();
   /** What this turn of the event loop has spent. */
   #spentMs = 0;
+  /** When the last handler returned. */
+  #handledAt = 0;
+  #isCounting = false;
   #isPlanned = false;
 
   /** @param ownerOf the caller of a request. Called only for those that wait */
@@ -57,8 +60,20 @@ export class Arrivals {
     try {
       handle();
     } finally {
-      this.#spentMs += performance.now() - startedAt;
+      this.#handledAt = performance.now();
+      this.#spentMs += this.#handledAt - startedAt;
+      this.#countRest();
     }
+  }
+
+  /** Handlers go on in promises, and some need nothing else than the processor until they have responded. */
+  #countRest(): void {
+    if (this.#isCounting) return;
+    this.#isCounting = true;
+    afterPromises(() => {
+      this.#isCounting = false;
+      this.#spentMs += performance.now() - this.#handledAt;
+    });
   }
 
   #plan(): void {
@@ -70,12 +85,23 @@ export class Arrivals {
   #take(): void {
     this.#isPlanned = false;
     this.#spentMs = 0;
+    this.#takeNext();
+  }
+
+  #takeNext(): void {
+    const next = this.#spentMs < turnMs ? this.#waiting.take() : undefined;
     try {
-      while (this.#spentMs < turnMs && !this.#waiting.isEmpty) this.#waiting.take()?.();
+      next?.();
     } finally {
-      if (this.#spentMs > 0) this.#plan();
+      if (next !== undefined) afterPromises(() => this.#takeNext());
+      else if (this.#spentMs > 0) this.#plan();
     }
   }
+}
+
+/** Does the work in this turn of the event loop, after all promises that need no other turn. */
+function afterPromises(work: () => void): void {
+  asServer(() => queueMicrotask(() => process.nextTick(work)));
 }
 
 /**

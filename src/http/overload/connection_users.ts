@@ -2,7 +2,7 @@
 
 import { Socket } from 'node:net';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { asUser, type ConnectionUser, currentUser } from '../../database/connection_user.ts';
+import { asUser, type ConnectionUser, currentUser, type Purpose } from '../../database/connection_user.ts';
 import type { Place } from './admission.ts';
 
 declare module 'fastify' {
@@ -27,6 +27,12 @@ class RequestUser implements ConnectionUser {
   get owner(): string {
     this.#owner ??= this.#ownerOf(this.#request);
     return this.#owner;
+  }
+
+  get purpose(): Purpose {
+    const { method, routeOptions } = this.#request;
+    if (routeOptions.config.precedence === 'first') return 'first';
+    return method === 'GET' || method === 'HEAD' ? 'read' : 'change';
   }
 
   /** The guard has verified the token, so the account is known even if the token is new. */

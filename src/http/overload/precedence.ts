@@ -26,7 +26,7 @@ declare module 'fastify' {
 const exempt = /^\/(?:livez|readyz|metrics)$/;
 /** Pages and endpoints of sign-in, consent, tokens, sign-out and withdrawal, and what clients and pages load for them. */
 const first =
-  /^\/(?:interaction|account|device|login-requests|assets|\.well-known|oauth\/(?:authorize|token|revoke|jwks|par|device|logout))(?:\/|$)/;
+  /^\/(?:interaction|account|device|login(?:-requests)?|assets|\.well-known|oauth\/(?:authorize|token|revoke|jwks|par|device|logout))(?:\/|$)/;
 /** Ends a right: withdraws a grant, deletes or disables an account or an app, or ends a subscription. */
 const rights = /^\/(?:admin\/)?(?:grants|accounts|account-links|apps|subscriptions)\/[^/]+$/;
 const rarelyUrgent = /^\/(?:console|docs|admin|dev)(?:\/|$)/;

@@ -36,7 +36,8 @@ export async function withoutPlace<Result>(
 
 /**
  * Waits for another server, or for another thread, without the place of the current request: what hangs would keep the places of all.
- * Continues without a place if there is none in time, because something may have happened there.
+ * Continues without a place if there is none in time, because something may have happened there. Never call it in work that several
+ * requests wait for: the others would wait for the place of the first.
  */
 export async function waitElsewhere<Result>(work: () => Promise<Result>): Promise<Result> {
   const place = currentPlace();
@@ -46,6 +47,6 @@ export async function waitElsewhere<Result>(work: () => Promise<Result>): Promis
   try {
     return await work();
   } finally {
-    await place.resume();
+    if (!place.resumeNow()) await place.resume();
   }
 }

@@ -9,6 +9,7 @@ import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
 import { addressCounters, countGuessInTurn } from '../../accounts/throttle.ts';
 import type { Client } from '../../clients/client.ts';
 import { type SelfDescription, saveDocumentClient } from '../../clients/self_registered.ts';
+import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { type FindByDocument, type FindClient, rememberEpoch } from '../provider_client.ts';
 import type { ProviderOptions } from '../provider_options.ts';
 import { toSelfDescription } from './client_storage.ts';
@@ -112,7 +113,8 @@ export function createDocumentFinder(find: FindClient, options: ProviderOptions)
   return async (id, known) => {
     if (!settings.clientMetadataDocuments || !isDocumentUrl(id)) return undefined;
     try {
-      const client = await find(id);
+      // Requests at the same time share one fetch. None of them may wait for the place of another one.
+      const client = await waitElsewhere(() => find(id));
       if (client === undefined) return undefined;
       requirePolicy(client);
       // A document from oidc-provider's cache is not stored: another node may have stored a newer one.

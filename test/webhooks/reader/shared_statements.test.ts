@@ -11,8 +11,8 @@ import { startTestServer } from '../../support/servers/server.ts';
 import { until } from '../../support/webhooks/apps.ts';
 
 const { databaseUrl } = await startTestServer({ after });
-const first: ConnectionUser = { owner: 'first', hasEnded: false };
-const second: ConnectionUser = { owner: 'second', hasEnded: false };
+const first: ConnectionUser = { owner: 'first', purpose: 'first', hasEnded: false };
+const second: ConnectionUser = { owner: 'second', purpose: 'first', hasEnded: false };
 
 /** Opens four connections, of which the first user holds its share, and waits for more. */
 async function openBusy(t: TestContext): Promise<Database> {
