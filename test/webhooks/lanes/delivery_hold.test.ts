@@ -611,30 +611,6 @@ test('a withdrawal waits for an unresponsive node, unless other nodes recorded i
   assert.equal(await holdsBeside(null, sql`null`), 2);
 });
 
-test('a withdrawal waits for a busy node without another hold, as long as that has heartbeats', async (t) => {
-  const { db } = await openTestDatabase(t, 4);
-  const countHoldsNow = await countHoldsOf(db);
-  const before = await countHoldsNow();
-  const aliveUntil = sql`now() + interval '45 seconds'`;
-  await sql`
-    insert into nodes (id, host, process, alive_until, heartbeats, generation)
-    values (7, 'elsewhere', '1 1', ${aliveUntil}, 5, 2)`.execute(db);
-  const beat = () =>
-    sql`update nodes set alive_until = ${aliveUntil}, heartbeats = heartbeats + 1`.execute(db);
-  const beats = setInterval(() => void beat(), 100);
-  t.after(() => clearInterval(beats));
-  const subject = { clientId: null, accountId: newId(), lane: null };
-  const done = withDeliveryHold(db, subject, async () => {});
-  // Longer than the first try waits for a node without heartbeats.
-  await sleep(500);
-  await sql`insert into delivery_hold_acknowledgements (hold, node) select id, 7 from delivery_holds`.execute(
-    db,
-  );
-  await done;
-  clearInterval(beats);
-  assert.equal((await countHoldsNow()) - before, 1);
-});
-
 test('nodes record a silent node, and its next heartbeat ends that', async (t) => {
   const { db } = await startTestServer(t);
   await sql`
