@@ -26,12 +26,11 @@ export function representDelivery(delivery: Delivery): Record<string, unknown> {
   };
 }
 
-export function representDetails(delivery: DeliveryDetails): Record<string, unknown> {
-  return {
-    ...representDelivery(delivery),
-    body: delivery.body === null ? null : (JSON.parse(delivery.body) as unknown),
-    attempts: delivery.attempts.map(representAttempt),
-  };
+/** A delivery with its attempts, as JSON. The body is copied as it is: some take a tenth of a second to parse. */
+export function detailsText(delivery: DeliveryDetails): string {
+  const start = JSON.stringify(representDelivery(delivery)).slice(0, -1);
+  const attempts = JSON.stringify(delivery.attempts.map(representAttempt));
+  return `${start},"body":${delivery.body ?? null},"attempts":${attempts}}`;
 }
 
 const triggers = { s: 'schedule', m: 'manual', r: 'recovery' } as const;
