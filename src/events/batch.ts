@@ -49,8 +49,8 @@ export function parseBatch(bytes: Buffer): unknown {
 /** Waits for a turn of this thread, if so many bytes need one. */
 export type TakeTurn = (bytes: number) => Promise<void> | undefined;
 
-/** Bytes of events that one turn reads, if one event has no more. */
-const turnBytes = 65_536;
+/** Bytes of events that one turn reads, and one event more. */
+const turnBytes = eventBodyBytesMax / 2;
 
 /** Counts bytes, and waits for a turn when they are many. */
 function turnsOf(takeTurn: TakeTurn): TakeTurn {
