@@ -175,7 +175,7 @@ test('a page of events takes about as long, whatever their bodies have', async (
       with event as (
         insert into events (id, account_id, kind, body)
         select 'e' || position || random(), ${agent.account.id}, 'push', replace(${event}, '"a', '"a' || position || '_')
-        from generate_series(1, 5) as position
+        from generate_series(1, 60) as position
         returning day, position
       )
       insert into outbox (day, turn, positions) select day, ${agent.account.id}::uuid, array[position] from event`.execute(
@@ -196,11 +196,15 @@ test('a page of events takes about as long, whatever their bodies have', async (
     });
     return response.text();
   };
-  for (const cursor of pages) assert.equal(JSON.parse(await read(cursor)).result.events.length, 5);
-  const [easy, slow] = pages;
+  // Another page each time: JSON.parse knows the names that it has seen.
+  const readNext = async (index: number) => {
+    const text = await read(pages[index]);
+    assert.equal(text.match(/"eventId"/g)?.length, 5);
+    pages[index] = /"cursor":"([^"]+)","truncated"/.exec(text)?.[1] as string;
+  };
   const ratio = await timesAsMuch(
-    () => read(slow),
-    () => read(easy),
+    () => readNext(1),
+    () => readNext(0),
   );
   assert.ok(ratio < 4, `${ratio} times as long`);
 });
