@@ -35,7 +35,7 @@ import { resendDelivery } from '../../webhooks/log/resend.ts';
 import { ownerOf } from '../../webhooks/subscriptions/owner.ts';
 import { token } from '../admission.ts';
 import { route, serve } from '../route.ts';
-import { detailsText, representDelivery } from './delivery_representation.ts';
+import { representDelivery, representDetails } from './delivery_representation.ts';
 import { DeliveryStreams, watchedMax } from './delivery_stream.ts';
 import { sendIdempotentForOwner } from './idempotency.ts';
 import { readFromLog } from './log_reads.ts';
@@ -201,11 +201,11 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
     );
   });
 
-  serve(options, deliveryRoutes.read, async ({ reply, caller: owner, params: { id } }) => {
-    const read = readFromLog(readDelivery(logDb, owner, id, names, presenter, scopeOf));
-    const text = detailsText(await requireDelivery(read));
-    return reply.type('application/json; charset=utf-8').send(text);
-  });
+  serve(options, deliveryRoutes.read, async ({ caller: owner, params: { id } }) =>
+    representDetails(
+      await requireDelivery(readFromLog(readDelivery(logDb, owner, id, names, presenter, scopeOf))),
+    ),
+  );
 
   serve(options, deliveryRoutes.resend, async ({ request, reply, caller: owner, params: { id } }) =>
     sendIdempotentForOwner(options, request, reply, owner, async (tx) => {
