@@ -8,6 +8,7 @@ import { bodyProblem, Problem, type ValidationError } from '../http/problem.ts';
 import type { ProblemCode } from '../http/problem_codes.ts';
 import { activeTraceparent } from '../http/tracing.ts';
 import type { Catalogue } from './catalogue.ts';
+import { itemTexts, longNumbers } from './json_text.ts';
 
 /** Maximum number of events in a request. */
 export const batchEventsMax = 1_000;
@@ -42,18 +43,59 @@ export interface PublishedEvent {
  * @throws Problem 400 if it is not JSON, 422 for a number that JavaScript cannot represent
  */
 export function parseBatch(bytes: Buffer): unknown {
-  if (bytes.length > 0 && isUtf8(bytes)) {
-    const text = bytes.toString();
-    let value: unknown;
-    try {
-      value = JSON.parse(text);
-    } catch {}
-    if (value !== undefined) {
-      if (longNumber.test(text)) checkNumbers(text);
-      return value;
-    }
+  return parseText(textOf(bytes));
+}
+
+/** Waits for a turn of this thread, if so many bytes need one. */
+export type TakeTurn = (bytes: number) => Promise<void> | undefined;
+
+/** Bytes of events that one turn reads, and one event more. */
+const turnBytes = eventBodyBytesMax / 2;
+
+/** Counts bytes, and waits for a turn when they are many. */
+function turnsOf(takeTurn: TakeTurn): TakeTurn {
+  let waiting = 0;
+  return (bytes) => {
+    waiting += bytes;
+    if (waiting < turnBytes) return undefined;
+    const turn = takeTurn(waiting);
+    waiting = 0;
+    return turn;
+  };
+}
+
+/** The same for a body that may have a thousand events. */
+export async function parseInTurns(bytes: Buffer, takeTurn: TakeTurn): Promise<unknown> {
+  const text = textOf(bytes);
+  const items = bytes.length < turnBytes ? undefined : itemTexts(text);
+  if (items === undefined) return parseText(text);
+  const nextTurn = turnsOf(takeTurn);
+  const values: unknown[] = [];
+  for (const item of items) {
+    await nextTurn(item.length);
+    values.push(parseText(item));
   }
-  throw new Problem(400, 'The body is not JSON.', { code: 'not-json' });
+  return values;
+}
+
+function textOf(bytes: Buffer): string {
+  if (!isUtf8(bytes)) throw notJson();
+  return bytes.toString();
+}
+
+function parseText(text: string): unknown {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw notJson();
+  }
+  if (longNumber.test(`[${text}`)) checkNumbers(text);
+  return value;
+}
+
+function notJson(): Problem {
+  return new Problem(400, 'The body is not JSON.', { code: 'not-json' });
 }
 
 /** Matches text that may contain a number that JavaScript cannot represent exactly. */
@@ -61,21 +103,12 @@ const longNumber = /[:[,]\s*-?[0-9][0-9.]*(?:[0-9]{15}|[eE]\+?[0-9]{2})/;
 
 /** @throws Problem 422 for a number that would change when it is sent, such as a 64-bit id or `1e400` */
 function checkNumbers(text: string): void {
-  let wrong: string | undefined;
-  const look = (_name: string, value: unknown, { source = '' }: { source?: string } = {}) => {
-    if (typeof value !== 'number' || Number.isSafeInteger(value)) return value;
-    if (!Number.isFinite(value) || (/^-?[0-9]+$/.test(source) && String(value) !== source)) wrong ??= source;
-    return value;
-  };
-  try {
-    JSON.parse(text, look);
-  } catch (cause) {
-    // The nesting exceeds the stack.
-    throw new Problem(422, 'The body is nested too deeply.', { code: 'too-deep', cause });
+  for (const written of longNumbers(text)) {
+    const value = Number(written);
+    if (Number.isFinite(value) && (!/^-?[0-9]+$/.test(written) || String(value) === written)) continue;
+    const message = `has the number ${written.slice(0, 40)}, which JavaScript cannot represent: send it as a string`;
+    throw bodyProblem([{ pointer: '', message, code: 'inexact-number' }]);
   }
-  if (wrong === undefined) return;
-  const message = `has the number ${wrong.slice(0, 40)}, which JavaScript cannot represent: send it as a string`;
-  throw bodyProblem([{ pointer: '', message, code: 'inexact-number' }]);
 }
 
 export interface Batch {
@@ -85,7 +118,7 @@ export interface Batch {
 }
 
 /** @throws Problem 422 with all errors, 413 for an event that is too large */
-export function readBatch(body: unknown, catalogue: Catalogue): Batch {
+export async function readBatch(body: unknown, catalogue: Catalogue, takeTurn: TakeTurn): Promise<Batch> {
   const isArray = Array.isArray(body);
   const items: unknown[] = isArray ? body : [body];
   if (items.length === 0) throw bodyProblem([{ pointer: '', message: 'must contain at least one event' }]);
@@ -97,6 +130,7 @@ export function readBatch(body: unknown, catalogue: Catalogue): Batch {
   const errors: ValidationError[] = [];
   const traceparent = activeTraceparent();
   const batch: Batch = { events: [], chosen: [] };
+  const nextTurn = turnsOf(takeTurn);
   for (const [index, item] of items.entries()) {
     const event = readEvent(item, isArray ? `/${index}` : '', catalogue, traceparent, errors);
     if (errors.length >= errorsMax) break;
@@ -104,6 +138,7 @@ export function readBatch(body: unknown, catalogue: Catalogue): Batch {
     if (event.id === '') event.id = newId();
     else batch.chosen.push(index);
     batch.events.push(event);
+    await nextTurn(event.body.length);
   }
   if (errors.length > 0) throw bodyProblem(errors);
   return batch;

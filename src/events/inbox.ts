@@ -22,9 +22,9 @@ export interface InboxRow {
   publishedAt: Date;
 }
 
-/** Maximum number of accounts, and of bytes, in a batch. */
+/** Maximum number of accounts, and of bytes, in a batch. Events of others wait for the batch, and a large body can take 100 ms. */
 const batchAccountsMax = 250;
-const batchBytesMax = 4_194_304;
+const batchBytesMax = 524_288;
 /** The lower bound of ids is updated after this many new ids (KiB). Dead versions of the `intake` row slow publishers down. */
 const firstIdStep = 65_536;
 

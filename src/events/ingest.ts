@@ -7,6 +7,7 @@ import { sql } from 'kysely';
 import { isId } from '../crypto/ids.ts';
 import { textArray, uuidArray } from '../database/arrays.ts';
 import type { Transaction } from '../database/database.ts';
+import { takeBodyTurn } from '../http/body_turns.ts';
 import { Problem, type ValidationError } from '../http/problem.ts';
 import type { ProblemCode } from '../http/problem_codes.ts';
 import { type PublishedEvent, parseBatch, readEvent } from './batch.ts';
@@ -49,7 +50,14 @@ export async function ingest<Row extends Publication>(
   const rejected: Rejected<Row>[] = [];
   const good: { row: Row; event: PublishedEvent }[] = [];
   const names = await readNames(tx, rows);
+  let bytes = 0;
   for (const row of rows) {
+    bytes += row.body.length;
+    const turn = takeBodyTurn(row.account, bytes);
+    if (turn !== undefined) {
+      await turn;
+      bytes = 0;
+    }
     const checked = check(row, names, catalogue);
     if ('reason' in checked) rejected.push({ row, rejection: checked });
     else good.push({ row, event: checked });

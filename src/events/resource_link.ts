@@ -3,6 +3,8 @@
  * `/articles/{/article/id}`: text with JSON pointers into the body (RFC 6901) in braces.
  */
 
+import { textAt } from './json_text.ts';
+
 /** The parts of a template: texts, and between them the names that each pointer steps through. */
 interface Template {
   texts: readonly string[];
@@ -33,27 +35,19 @@ function stepsOf(pointer: string): string[] {
 }
 
 /**
- * @param body the parsed body of the event
+ * @param body the body of the event as JSON
  * @returns an absolute URL; null if the body lacks a value, or has one that is no single path segment
  */
-export function resourceLink(template: string, body: unknown, baseUrl: string): string | null {
+export function resourceLink(template: string, body: string, baseUrl: string): string | null {
   const { texts, pointers } = parse(template);
   let link = texts[0] as string;
   for (const [index, pointer] of pointers.entries()) {
-    const segment = segmentOf(valueAt(body, pointer));
+    const text = textAt(body, pointer);
+    const segment = text === undefined || /^[[{]/.test(text) ? null : segmentOf(JSON.parse(text));
     if (segment === null) return null;
     link += segment + texts[index + 1];
   }
   return link.startsWith('/') ? baseUrl + link : link;
-}
-
-function valueAt(body: unknown, pointer: readonly string[]): unknown {
-  let value = body;
-  for (const step of pointer) {
-    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, step)) return undefined;
-    value = (value as Record<string, unknown>)[step];
-  }
-  return value;
 }
 
 /** A value as one path segment. Null for `.` and `..`, which URL parsers resolve, so that no body leads to another path. */
@@ -69,7 +63,7 @@ export function templateError(template: unknown, example: unknown): string | und
   if (typeof template !== 'string' || template.length > templateLengthMax) {
     return `must be a string of at most ${templateLengthMax} characters`;
   }
-  const link = resourceLink(template, example, 'https://base.invalid');
+  const link = resourceLink(template, JSON.stringify(example ?? null), 'https://base.invalid');
   if (link === null) return 'has a pointer to no string or integer of the example';
   const url = URL.parse(link);
   const isPath = /^\/[^/]/.test(template);

@@ -11,8 +11,8 @@
  *
  * Every node reads the table at least every `maxStalenessMs`, besides listening to notifications. A node that is paused or cut
  * off from the database therefore stops sending by itself, and reads all rights again before it continues. The first try gives up
- * after a moment if a node does not acknowledge. So the other nodes keep sending until the silent node is identified. The second
- * try does not wait for it.
+ * after a moment if a node neither acknowledges nor had a heartbeat lately. So the other nodes keep sending until the silent node is
+ * identified. The second try does not wait for it.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -30,9 +30,13 @@ export const maxStalenessMs = 3_000;
 export const silentNodeAfterMs = maxStalenessMs + 250;
 /**
  * Milliseconds after which the first try releases a hold that a node has not acknowledged. Other nodes continue while
- * that node is identified.
+ * that node is identified, which takes a second. A node with a heartbeat in the last moments is only busy, and waited for.
  */
 const firstTryMs = 250;
+/** Nodes have a heartbeat every second. */
+const recentHeartbeatMs = 1_250;
+/** Seconds after its last heartbeat for which a node counts as running, for operators (`/admin/nodes`, `nuncio epoch begin`). */
+export const aliveSeconds = 45;
 /** Milliseconds between checks for acknowledgements: at first, and at most. */
 const pollMs = { min: 2, max: 25 };
 /** Milliseconds between checks while silent nodes are identified. */
@@ -127,6 +131,10 @@ async function requestHold(
 const isRecordedSilent = sql<boolean>`
   coalesce(silent_heartbeats = heartbeats and silent_epoch = current_epoch(), false)`;
 
+/** Whether its last heartbeat was a moment ago, by the database's clock. Not if that was set back since. */
+const hasRecentHeartbeat = sql<boolean>`
+  alive_until - make_interval(secs => ${aliveSeconds}) between now() - ${recentHeartbeatMs} * interval '1 millisecond' and now()`;
+
 interface NodeHeartbeats {
   id: string;
   /** The node's heartbeat counter. */
@@ -137,7 +145,7 @@ interface NodeHeartbeats {
  * Waits until no node starts the deliveries on hold.
  * @param silent heartbeat counters of nodes known to be silent, by node id: they start nothing until they read the
  *   database again
- * @param isFirstTry whether to return early if a node does not acknowledge soon
+ * @param isFirstTry whether to return early if a node does not acknowledge soon and had no heartbeat lately
  * @returns the nodes without an acknowledgement; empty if no node starts the deliveries
  */
 async function waitForAcknowledgements(
@@ -148,8 +156,8 @@ async function waitForAcknowledgements(
 ): Promise<NodeHeartbeats[]> {
   const askedAt = performance.now();
   for (let pauseMs = pollMs.min; ; pauseMs = Math.min(2 * pauseMs, pollMs.max)) {
-    const { rows } = await sql<NodeHeartbeats>`
-      select id, heartbeats from nodes
+    const { rows } = await sql<NodeHeartbeats & { is_recent: boolean }>`
+      select id, heartbeats, ${hasRecentHeartbeat} as is_recent from nodes
       -- Other nodes delete a dead node's row within seconds.
       where not ${isRecordedSilent}
         and not exists (select from delivery_hold_acknowledgements a where a.hold = ${id} and a.node = nodes.id)`.execute(
@@ -158,7 +166,8 @@ async function waitForAcknowledgements(
     const unacknowledged = rows.filter((node) => silent.get(node.id) !== node.heartbeats);
     const waitedMs = performance.now() - askedAt;
     if (unacknowledged.length === 0 || waitedMs >= silentNodeAfterMs) return [];
-    if (isFirstTry && waitedMs >= firstTryMs) return unacknowledged;
+    const isSilent = unacknowledged.some(({ is_recent: isRecent }) => !isRecent);
+    if (isFirstTry && waitedMs >= firstTryMs && isSilent) return unacknowledged;
     await sleep(pauseMs);
   }
 }

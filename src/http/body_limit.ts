@@ -56,12 +56,21 @@ export async function readBody(request: FastifyRequest, bytesMax: number): Promi
  * Makes routes read bodies of a type here instead of in Fastify, which keeps each piece as it came, at some 300 bytes for a chunk of one.
  * @param parse called when the thread has time for it
  */
-export function addBodyParser(app: FastifyInstance, type: string, parse: (bytes: Buffer) => unknown): void {
+export function addBodyParser(
+  app: FastifyInstance,
+  type: string,
+  parse: (bytes: Buffer, request: FastifyRequest) => unknown,
+): void {
   app.addContentTypeParser(type, async (request: FastifyRequest) => {
     const bytes = await readNow(request, request.routeOptions.bodyLimit ?? 0);
-    await takeBodyTurn(request.connectionUser?.owner ?? '', bytes.length);
-    return parse(bytes);
+    await bodyTurn(request, bytes.length);
+    return parse(bytes, request);
   });
+}
+
+/** Resolves when the thread has time for so many bytes of a request's body. Undefined if they are few. */
+export function bodyTurn(request: FastifyRequest, bytes: number): Promise<void> | undefined {
+  return takeBodyTurn(request.connectionUser?.owner ?? '', bytes);
 }
 
 /** A chunk costs some time however short it is. */

@@ -13,12 +13,18 @@ import { addBodyParser } from '../http/body_limit.ts';
 import { Problem } from '../http/problem.ts';
 import type { StreamSlots } from '../http/stream_slots.ts';
 import { mcpPath } from '../oauth/protected_resource.ts';
-import { errorResponse, type RequestId, RpcError, type RpcRequest, readMessage } from './json_rpc.ts';
+import {
+  errorResponse,
+  type RequestId,
+  RpcError,
+  type RpcRequest,
+  readMessage,
+  responseText,
+} from './json_rpc.ts';
 import { listen } from './listen.ts';
 import { completeResult, type McpOptions, runMethod } from './methods.ts';
 import { originCheck, sendPreflight } from './origin.ts';
 import { readEra } from './protocol.ts';
-import { responseText } from './tools/tool_call.ts';
 import { reportRefusedMessage, reportRefusedOrigin } from './trace.ts';
 
 export interface EndpointOptions extends McpOptions {

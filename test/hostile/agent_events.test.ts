@@ -4,9 +4,10 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { withdrawGrant } from '../../src/grants/grant.ts';
-import { callMcp, mcpToken } from '../support/clients/mcp_client.ts';
+import { callMcp, mcpToken, statelessHeaders, statelessMeta } from '../support/clients/mcp_client.ts';
 import { openMcpStream } from '../support/clients/mcp_stream.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import { timesAsMuch } from '../support/processor_time.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { createPublisher, fannedOut, publish } from '../support/webhooks/apps.ts';
 
@@ -154,4 +155,56 @@ test('polls that share a statement keep their grants apart, also when some are w
     // A node learns of a withdrawal within a second. Until then, there is no lane for the grant.
     else assert.ok(status === 401 || body.error.data.reason === 'access_revoked', JSON.stringify(body));
   }
+});
+
+test('a page of events takes about as long, whatever their bodies have', async () => {
+  const agent = await createAgent();
+  const length = 180_000;
+  // To parse objects takes long if each has a name of its own.
+  const hard = Array.from({ length: length / 16 }, (_, index) => ({ [`a${index}`]: 1 }));
+  const pages: string[] = [];
+  for (const more of ['x'.repeat(length), hard]) {
+    const { body } = await poll(agent);
+    pages.push(body.result.cursor);
+    const event = JSON.stringify({
+      ref: 'refs/heads/1',
+      commits: [{ id: '1', message: '', more }],
+      repository: { name: 'x' },
+    });
+    await sql`
+      with event as (
+        insert into events (id, account_id, kind, body)
+        select 'e' || position || random(), ${agent.account.id}, 'push', replace(${event}, '"a', '"a' || position || '_')
+        from generate_series(1, 60) as position
+        returning day, position
+      )
+      insert into outbox (day, turn, positions) select day, ${agent.account.id}::uuid, array[position] from event`.execute(
+      db,
+    );
+    await fannedOut(server);
+  }
+  const read = async (cursor: string | undefined) => {
+    const params = { _meta: statelessMeta, name: 'push', cursor, maxEvents: 5 };
+    const response = await fetch(`${server.baseUrl}/mcp`, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        authorization: `Bearer ${agent.token}`,
+        ...statelessHeaders('events/poll'),
+      },
+      body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'events/poll', params }),
+    });
+    return response.text();
+  };
+  // Another page each time: JSON.parse knows the names that it has seen.
+  const readNext = async (index: number) => {
+    const text = await read(pages[index]);
+    assert.equal(text.match(/"eventId"/g)?.length, 5);
+    pages[index] = /"cursor":"([^"]+)","truncated"/.exec(text)?.[1] as string;
+  };
+  const ratio = await timesAsMuch(
+    () => readNext(1),
+    () => readNext(0),
+  );
+  assert.ok(ratio < 4, `${ratio} times as long`);
 });

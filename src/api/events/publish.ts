@@ -11,13 +11,13 @@ import {
   batchBytesMax,
   batchEventsMax,
   type PublishedEvent,
-  parseBatch,
+  parseInTurns,
   readBatch,
 } from '../../events/batch.ts';
 import type { EventKind } from '../../events/kind.ts';
 import { batchSingles, type SingleEvent } from '../../events/single.ts';
 import { type StoredEvent, storeEvents } from '../../events/store.ts';
-import { addBodyParser } from '../../http/body_limit.ts';
+import { addBodyParser, bodyTurn } from '../../http/body_limit.ts';
 import { jsonBody, keyParameter } from '../../http/describe.ts';
 import { readIdempotencyKey, runIdempotent } from '../../http/idempotency.ts';
 import { type JsonResponse, sendResponse } from '../../http/json_response.ts';
@@ -93,9 +93,11 @@ function registerBatches(options: EventRoutesOptions, { publish }: ReturnType<ty
   const { api, db, catalogue, onPublished } = options;
   const storeSingle = batchSingles(db, onPublished);
   api.removeContentTypeParser('application/json');
-  addBodyParser(api, 'application/json', parseBatch);
+  addBodyParser(api, 'application/json', (bytes, request) =>
+    parseInTurns(bytes, (count) => bodyTurn(request, count)),
+  );
   serve(options, publish, async ({ request, reply, caller: { clientId } }) => {
-    const batch = readBatch(request.body, catalogue);
+    const batch = await readBatch(request.body, catalogue, (bytes) => bodyTurn(request, bytes));
     const isList = Array.isArray(request.body);
     const keyed = readIdempotencyKey(request.headers['idempotency-key'], `- ${clientId}`, request);
     const response = responseOf(batch, isList);

@@ -229,7 +229,7 @@ export class Feeds {
         eventId: event.id,
         name: event.kind,
         timestamp: at.toISOString(),
-        data: JSON.parse(body.toString()) as unknown,
+        body,
         cursor: this.cursorAt(request, { lane, sequence, at }),
       };
     });
@@ -246,12 +246,23 @@ export class Feeds {
   }
 }
 
+/** An event, which agents get as JSON (`occurrenceText`). */
 export interface Occurrence {
   eventId: string;
   name: string;
   timestamp: string;
-  data: unknown;
+  /** JSON. */
+  body: Buffer;
   cursor: string;
+}
+
+/** An occurrence as JSON. Its body is copied as it is. @param more further members */
+export function occurrenceText(
+  { eventId, name, timestamp, body, cursor }: Occurrence,
+  more: object = {},
+): string {
+  const start = JSON.stringify({ eventId, name, timestamp }).slice(0, -1);
+  return `${start},"data":${body.toString()},${JSON.stringify({ cursor, ...more }).slice(1)}`;
 }
 
 function keyOf({ grantId, kind, arguments: canonical }: FeedRequest): string {

@@ -1,6 +1,7 @@
 /** `events/poll`: the events after a cursor, as one page. */
 
-import { type FeedPlace, type FeedRequest, type Feeds, readInteger } from './feed.ts';
+import { writtenMembers } from '../json_rpc.ts';
+import { type FeedPlace, type FeedRequest, type Feeds, occurrenceText, readInteger } from './feed.ts';
 
 const eventsMax = 500;
 const eventsDefault = 100;
@@ -44,8 +45,9 @@ async function readPage(
   const cursor = isSame
     ? request.place?.cursor
     : feeds.cursorAt(request, { lane: lane.lane, sequence: through, at: lane.now });
+  const events = shown?.events.map((each) => occurrenceText(each)).join(',') ?? '';
   return {
-    events: shown?.events ?? [],
+    [writtenMembers]: { events: `[${events}]` },
     cursor,
     truncated: isTruncated || (shown?.isTruncated ?? false),
     hasMore: through < (page?.head ?? lane.head) || (lane.isReplaying && request.place !== null),

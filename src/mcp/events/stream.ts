@@ -14,7 +14,7 @@ import type { SlotHolder, StreamSlots } from '../../http/stream_slots.ts';
 import type { RequestId } from '../json_rpc.ts';
 import { subscriptionIdKey } from '../protocol.ts';
 import { describeError } from './errors.ts';
-import type { FeedPlace, FeedRequest, Feeds } from './feed.ts';
+import { type FeedPlace, type FeedRequest, type Feeds, type Occurrence, occurrenceText } from './feed.ts';
 
 /** At least every 30 seconds, the cursor is sent as data: agents store it. */
 const heartbeatMs = 20_000;
@@ -171,7 +171,7 @@ class Channel {
       if (shown.isTruncated) this.#notify('active', { cursor: this.#cursor(), truncated: true });
       this.#through = page.through;
       this.#head = page.head;
-      for (const occurrence of shown.events) this.#notify('event', { ...occurrence });
+      for (const occurrence of shown.events) this.#sendEvent(occurrence);
     } catch (err) {
       if (signal.aborted || isRefusal(err)) return false;
       log.warn({ err }, 'event stream could not read');
@@ -216,6 +216,12 @@ class Channel {
     this.#raw.write(this.#notificationText(name, params));
   }
 
+  #sendEvent(occurrence: Occurrence): void {
+    this.#sentAt = performance.now();
+    const params = occurrenceText(occurrence, { _meta: this.#meta() });
+    this.#raw.write(dataText(`{"jsonrpc":"2.0","method":"notifications/events/event","params":${params}}`));
+  }
+
   #notificationText(name: string, params: Record<string, unknown>): string {
     const method = `notifications/events/${name}`;
     return messageText({ jsonrpc: '2.0', method, params: { ...params, _meta: this.#meta() } });
@@ -231,7 +237,11 @@ function isRefusal(error: unknown): boolean {
   return error instanceof Problem && error.status < 500;
 }
 
-/** JSON has no line breaks here. */
 function messageText(message: object): string {
-  return `data: ${JSON.stringify(message)}\n\n`;
+  return dataText(JSON.stringify(message));
+}
+
+/** A body may have line breaks between its tokens. Each line is a `data` line. */
+function dataText(json: string): string {
+  return `data: ${json.replaceAll(/\r\n|\r|\n/g, '\ndata: ')}\n\n`;
 }

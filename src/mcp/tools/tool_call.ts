@@ -6,6 +6,7 @@
 import { type BodySchema, compileBodySchema } from '../../http/body_schema.ts';
 import { isFault, toProblem } from '../../http/errors.ts';
 import type { Problem, ValidationError } from '../../http/problem.ts';
+import { type WithWrittenMembers, writtenMembers } from '../json_rpc.ts';
 import { JsonText, type Tool, type ToolCall, ToolError } from './tool.ts';
 
 /** How long a tool may take. */
@@ -15,15 +16,10 @@ const resultCharactersMax = 4_194_304;
 /** Characters of an error. */
 const errorCharactersMax = 4_000;
 
-/** The member of a result that holds the JSON of its `structuredContent`. JSON.stringify leaves it out. */
-const structuredJson = Symbol('structuredContent');
-
 export type ToolResult = {
   content: readonly [{ type: 'text'; text: string }];
-  /** `structuredContent` as JSON, which `responseText` writes. */
-  [structuredJson]?: string;
   isError?: true;
-};
+} & WithWrittenMembers;
 
 const checks = new WeakMap<Tool, BodySchema>();
 
@@ -50,7 +46,7 @@ export async function callTool(
     const value = await runInTime(tool, call);
     const text = value instanceof JsonText ? value.text : JSON.stringify(value);
     if (text.length > resultCharactersMax) return failure('The result is too large. Ask for less at once.');
-    return { content: [{ type: 'text', text }], [structuredJson]: text };
+    return { content: [{ type: 'text', text }], [writtenMembers]: { structuredContent: text } };
   } catch (error) {
     if (error instanceof ToolError) {
       if (error.cause !== undefined) logFailure(error);
@@ -99,14 +95,6 @@ function runInTime(
       },
     );
   });
-}
-
-/** Writes the response to a request, whose result may be one of a tool. */
-export function responseText(response: { jsonrpc: '2.0'; id: string | number; result: object }): string {
-  const text = JSON.stringify(response);
-  const structured = (response.result as { [structuredJson]?: string })[structuredJson];
-  // The result is the last member, and not empty.
-  return structured === undefined ? text : `${text.slice(0, -2)},"structuredContent":${structured}}}`;
 }
 
 function failure(text: string): ToolResult {

@@ -38,6 +38,12 @@ import { type Places, type WindowQuotas, Windows } from './windows.ts';
 const startsPerTurnMax = 64;
 /** Lanes that a turn looks at, with those that may not start. */
 const looksPerTurnMax = 1_024;
+/**
+ * Bodies from this size on are large. Once so many bytes of them have started, everything else waits for the next turn of the event loop:
+ * each body is copied and signed, which takes up to a millisecond for 256 KiB.
+ */
+const largeBytesMin = 16_384;
+const largeBytesPerTurnMax = 1_048_576;
 
 /** An attempt in flight. */
 interface Attempt {
@@ -89,6 +95,8 @@ export class AttemptStarter {
   readonly #windows: Windows;
   readonly #conversions: Conversions;
   #turn: NodeJS.Immediate | undefined;
+  /** Bytes of large bodies that this turn of the event loop has started. */
+  #largeBytes = 0;
 
   constructor(options: AttemptStarterOptions) {
     this.#options = options;
@@ -139,7 +147,7 @@ export class AttemptStarter {
     let looks = looksPerTurnMax;
     while (!this.#windows.isFull) {
       if (lanes.ready.isEmpty) return true;
-      if (left <= 0 || looks === 0) return false;
+      if (left <= 0 || looks === 0 || this.#largeBytes >= largeBytesPerTurnMax) return false;
       looks -= 1;
       const lane = lanes.ready.take(always) as Lane;
       if (!lane.mayStart(now)) {
@@ -170,8 +178,19 @@ export class AttemptStarter {
     const places = this.#windows.enter(lane, now);
     if (places === null) return false;
     const waiting = isConverted ? this.#conversions.take(lane) : lane.take();
+    this.#countLarge(waiting.event.body.length);
     this.#prepare(this.#attemptOf(lane, waiting, places));
     return true;
+  }
+
+  #countLarge(bytes: number): void {
+    if (bytes < largeBytesMin) return;
+    if (this.#largeBytes === 0) {
+      setImmediate(() => {
+        this.#largeBytes = 0;
+      });
+    }
+    this.#largeBytes += bytes;
   }
 
   #attemptOf(lane: Lane, waiting: LoadedDelivery, places: Places | null): Attempt {

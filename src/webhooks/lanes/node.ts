@@ -15,13 +15,12 @@ import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { beginEpoch } from '../../database/epoch.ts';
 import { releaseLeasesOf } from '../../database/lease.ts';
+import { aliveSeconds } from '../../grants/delivery_hold.ts';
 import { abandonLanes } from './lane_store.ts';
 import { type Peer, Peers } from './peers.ts';
 
 /** What this version can serve: subscriptions of migration 0023 (1), and the numbering of 0027 (2). Earlier versions have 0. */
 const generation = 2;
-/** Seconds after its last heartbeat for which a node counts as running, for operators (`/admin/nodes`, `nuncio epoch begin`). */
-const aliveSeconds = 45;
 
 export interface NodeOptions {
   /** Set by the operator, for one node at a time (node_name.ts); null if not set. */

@@ -144,7 +144,7 @@ export class Presenter {
   #resourceOf({ kind, body }: EventContent): string | null {
     const { baseUrl, resources } = this.#settings;
     const template = resources.get(kind);
-    return template === undefined ? null : resourceLink(template, JSON.parse(body.toString()), baseUrl);
+    return template === undefined ? null : resourceLink(template, body.toString(), baseUrl);
   }
 }
 
