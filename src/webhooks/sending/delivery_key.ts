@@ -7,7 +7,8 @@
  */
 
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { calculateJwkThumbprint, type JWK } from 'jose';
+import type { JWK } from 'jose';
+import { calculateJwkThumbprint } from 'jose/jwk/thumbprint';
 import { sql } from 'kysely';
 import { createSealer, DifferentSecretError } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
