@@ -66,7 +66,7 @@ export class Arrivals {
     }
   }
 
-  /** Handlers go on in promises, and some need nothing else than the processor until they have responded. */
+  /** Handlers continue in promises, and some need nothing else than the processor until they have responded. */
   #countRest(): void {
     if (this.#isCounting) return;
     this.#isCounting = true;
