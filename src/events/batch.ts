@@ -14,6 +14,8 @@ import { itemTexts, longNumbers } from './json_text.ts';
 export const batchEventsMax = 1_000;
 /** Maximum size of an event's body. */
 const eventBodyBytesMax = 262_144;
+/** Maximum length of an event in a large request, as it was sent: before it is parsed, which takes long. */
+const eventTextMax = 4 * eventBodyBytesMax;
 /** Maximum size of a request. */
 export const batchBytesMax = 16_777_216;
 /** Maximum length of a chosen id. */
@@ -67,11 +69,16 @@ function turnsOf(takeTurn: TakeTurn): TakeTurn {
 /** The same for a body that may have a thousand events. */
 export async function parseInTurns(bytes: Buffer, takeTurn: TakeTurn): Promise<unknown> {
   const text = textOf(bytes);
-  const items = bytes.length < turnBytes ? undefined : itemTexts(text);
-  if (items === undefined) return parseText(text);
+  const items = bytes.length < turnBytes ? undefined : itemTexts(text, batchEventsMax);
+  if (items === undefined) {
+    if (text.length > eventTextMax) throw text.trimStart().startsWith('[') ? notJson() : eventTooLarge('');
+    return parseText(text);
+  }
+  if (items.length > batchEventsMax) throw batchTooLarge();
   const nextTurn = turnsOf(takeTurn);
   const values: unknown[] = [];
-  for (const item of items) {
+  for (const [index, item] of items.entries()) {
+    if (item.length > eventTextMax) throw eventTooLarge(`/${index}`);
     await nextTurn(item.length);
     values.push(parseText(item));
   }
@@ -92,6 +99,19 @@ function parseText(text: string): unknown {
   }
   if (longNumber.test(`[${text}`)) checkNumbers(text);
   return value;
+}
+
+function batchTooLarge(): Problem {
+  const message = `must have at most ${batchEventsMax} events`;
+  return bodyProblem([{ pointer: '', message, code: 'batch-too-large' }]);
+}
+
+/** @param pointer of the event */
+function eventTooLarge(pointer: string): Problem {
+  return new Problem(413, `The body of an event must have at most ${eventBodyBytesMax} bytes.`, {
+    code: 'event-too-large',
+    errors: [{ pointer: `${pointer}/body`, message: `must have at most ${eventBodyBytesMax} bytes` }],
+  });
 }
 
 function notJson(): Problem {
@@ -122,11 +142,7 @@ export async function readBatch(body: unknown, catalogue: Catalogue, takeTurn: T
   const isArray = Array.isArray(body);
   const items: unknown[] = isArray ? body : [body];
   if (items.length === 0) throw bodyProblem([{ pointer: '', message: 'must contain at least one event' }]);
-  if (items.length > batchEventsMax) {
-    throw bodyProblem([
-      { pointer: '', message: `must have at most ${batchEventsMax} events`, code: 'batch-too-large' },
-    ]);
-  }
+  if (items.length > batchEventsMax) throw batchTooLarge();
   const errors: ValidationError[] = [];
   const traceparent = activeTraceparent();
   const batch: Batch = { events: [], chosen: [] };
@@ -186,12 +202,7 @@ export function readEvent(
   } else errors.push(...catalogue.errorsOf(declared.name, body, `${pointer}/body`));
   if (errors.length > count || declared === undefined || owner === undefined) return undefined;
   const bytes = Buffer.from(JSON.stringify(body));
-  if (bytes.length > eventBodyBytesMax) {
-    throw new Problem(413, `The body of an event must have at most ${eventBodyBytesMax} bytes.`, {
-      code: 'event-too-large',
-      errors: [{ pointer: `${pointer}/body`, message: `must have at most ${eventBodyBytesMax} bytes` }],
-    });
-  }
+  if (bytes.length > eventBodyBytesMax) throw eventTooLarge(pointer);
   return {
     id: (id as string | undefined) ?? '',
     accountId: owner.id ?? '',

@@ -28,8 +28,12 @@ export function textAt(text: string, steps: readonly string[]): string | undefin
   return text.slice(at, endOfValue(text, at));
 }
 
-/** The items of JSON that is an array, as text. Which of them are JSON is not checked. @returns undefined if it has none, or another form */
-export function itemTexts(text: string): string[] | undefined {
+/**
+ * The items of JSON that is an array, as text. Which of them are JSON is not checked.
+ * @param countMax looks for one item more, and no further
+ * @returns undefined if it has none, or another form
+ */
+export function itemTexts(text: string, countMax: number): string[] | undefined {
   let at = afterSpace(text, 0);
   if (text.charCodeAt(at) !== bracket || text.charCodeAt(afterSpace(text, at + 1)) === bracketEnd)
     return undefined;
@@ -38,6 +42,7 @@ export function itemTexts(text: string): string[] | undefined {
     at = afterSpace(text, at + 1);
     const end = endOfValue(text, at);
     items.push(text.slice(at, end));
+    if (items.length > countMax) return items;
     at = afterSpace(text, end);
   } while (text.charCodeAt(at) === comma);
   return text.charCodeAt(at) === bracketEnd && afterSpace(text, at + 1) === text.length ? items : undefined;

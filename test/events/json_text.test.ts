@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { parseBatch, parseInTurns } from '../../src/events/batch.ts';
 import { longNumbers, textAt } from '../../src/events/json_text.ts';
 import { resourceLink } from '../../src/events/resource_link.ts';
+import { Problem } from '../../src/http/problem.ts';
 import { timesAsMuch } from '../support/processor_time.ts';
 
 const bytes = 250_000;
@@ -130,5 +131,33 @@ test('a large batch is refused in turns if it is refused at once', async () => {
     ]);
     assert.deepEqual(inTurns, atOnce, text);
     assert.equal(atOnce.status, refused.includes(text) ? 'rejected' : 'fulfilled', text);
+  }
+});
+
+test('attack: batches with very many items, or with very long events, are refused before they are parsed', async () => {
+  const many = `[${'1,'.repeat(2_000_000)}1]`;
+  const long = `{"a":"${'x'.repeat(1_048_576)}"}`;
+  for (const [text, status, code] of [
+    [many, 422, 'batch-too-large'],
+    [`[{},${long}]`, 413, 'event-too-large'],
+    [long, 413, 'event-too-large'],
+    [`[${long}`, 400, 'not-json'],
+    [` [${long}] x`, 400, 'not-json'],
+  ] as const) {
+    let parsed = 0;
+    const { parse } = JSON;
+    JSON.parse = (...given) => {
+      parsed = Math.max(parsed, given[0].length);
+      return parse(...given);
+    };
+    const error = await parseInTurns(Buffer.from(text), async () => {}).catch((reason) => reason);
+    JSON.parse = parse;
+    assert.ok(error instanceof Problem);
+    assert.deepEqual(
+      [error.status, error.code ?? error.errors?.[0]?.code],
+      [status, code],
+      text.slice(0, 20),
+    );
+    assert.ok(parsed < 1_000, `${parsed} characters were parsed`);
   }
 });
