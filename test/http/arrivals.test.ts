@@ -1,6 +1,7 @@
 /** Turns of requests as they arrive, and connections with many that have no response. */
 
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
@@ -143,4 +144,46 @@ test('attack: what requests do in promises counts as well', async (t) => {
   );
   for (const socket of sockets) socket.destroy();
   assert.deepEqual(handled, ['a1', 'a2', 'b1', 'c1', 'a3']);
+});
+
+test('attack: busy connections do not make new ones wait, of which each turn accepts one', async (t) => {
+  const connections = 60;
+  let accepted = 0;
+  let handled = 0;
+  const countAccepted = () => {
+    accepted += 1;
+  };
+  const countHandled = () => {
+    if (accepted > connections && accepted < 2 * connections) handled += 1;
+  };
+  subscribe('net.server.socket', countAccepted);
+  subscribe('http.server.response.finish', countHandled);
+  t.after(() => {
+    unsubscribe('net.server.socket', countAccepted);
+    unsubscribe('http.server.response.finish', countHandled);
+  });
+  const open = () => {
+    const socket = connect({ port: server.config.port, host: '127.0.0.1' });
+    t.after(() => socket.destroy());
+    return socket;
+  };
+  let responses = 0;
+  for (let number = 0; number < connections; number += 1) {
+    const socket = open();
+    socket.write(get('/nothing'));
+    socket.on('data', () => {
+      responses += 1;
+      socket.write(get('/nothing'));
+    });
+  }
+  await until(
+    async () => accepted === connections && responses > connections,
+    (isBusy) => isBusy,
+  );
+  for (let number = 0; number < connections; number += 1) open();
+  await until(
+    async () => accepted,
+    (count) => count === 2 * connections,
+  );
+  assert.ok(handled <= 4 * connections, `${handled} requests while ${connections} connections were accepted`);
 });

@@ -16,6 +16,8 @@ import { OwnerTurns } from '../../shared/owner_turns.ts';
 
 /** Milliseconds of a turn of the event loop for requests. */
 const turnMs = 10;
+/** The same while connections arrive: one request, since one is always handled. */
+const turnMsOfAccepting = 0;
 /** Requests of a connection that have no response. */
 const unansweredMax = 16;
 
@@ -25,6 +27,9 @@ export class Arrivals {
   readonly #unanswered = new WeakMap<Socket, number>();
   /** What this turn of the event loop has spent. */
   #spentMs = 0;
+  /** What this turn may spend. */
+  #turnMs = turnMs;
+  #hasAccepted = false;
   /** When the last handler returned. */
   #handledAt = 0;
   #isCounting = false;
@@ -33,6 +38,12 @@ export class Arrivals {
   /** @param ownerOf the caller of a request. Called only for those that wait */
   constructor(ownerOf: (request: IncomingMessage) => string) {
     this.#ownerOf = ownerOf;
+  }
+
+  /** To be called for each connection. */
+  accept(): void {
+    this.#hasAccepted = true;
+    this.#turnMs = turnMsOfAccepting;
   }
 
   /** @param handle called once, at once or later, or not at all if the connection has ended by then */
@@ -46,7 +57,7 @@ export class Arrivals {
     }
     this.#unanswered.set(socket, unanswered + 1);
     response.once('close', () => this.#unanswered.set(socket, (this.#unanswered.get(socket) ?? 1) - 1));
-    if (this.#spentMs < turnMs && this.#waiting.isEmpty) this.#run(handle);
+    if (this.#spentMs <= this.#turnMs && this.#waiting.isEmpty) this.#run(handle);
     else {
       this.#waiting.add(this.#ownerOf(request), () => {
         if (!socket.destroyed) this.#run(handle);
@@ -85,11 +96,13 @@ export class Arrivals {
   #take(): void {
     this.#isPlanned = false;
     this.#spentMs = 0;
+    this.#turnMs = this.#hasAccepted ? turnMsOfAccepting : turnMs;
+    this.#hasAccepted = false;
     this.#takeNext();
   }
 
   #takeNext(): void {
-    const next = this.#spentMs < turnMs ? this.#waiting.take() : undefined;
+    const next = this.#spentMs <= this.#turnMs ? this.#waiting.take() : undefined;
     try {
       next?.();
     } finally {
