@@ -212,6 +212,28 @@ test('webhooks 59: a delivery fails after its last attempt; webhooks 71: it can 
   assert.equal(new Set(subscriber.received.map(({ headers }) => headers['nuncio-delivery'])).size, 1);
 });
 
+test('a resend during the first attempt is that attempt', async (t) => {
+  let respond = () => {};
+  const subscriber = await startSubscriber(t, (_received, response) => {
+    respond = () => response.writeHead(204).end();
+  });
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, ['slow']);
+  await subscriber.waitFor(1);
+  const [slow] = await deliveries(app, id);
+  const path = `/deliveries/${slow.id}`;
+  assert.equal(slow.attempt_count, 0);
+  assert.equal((await app.request('POST', `${path}/resend`)).status, 202);
+  respond();
+  const { body } = await until(
+    () => app.request('GET', path),
+    (one) => one.body.state === 'succeeded',
+  );
+  assert.equal(body.attempts.length, 1);
+  assert.equal(subscriber.received.length, 1);
+});
+
 test('webhooks 45: a 410 disables the subscription, and later events are held, also after it is enabled again', async (t) => {
   const [subscriber, witness] = [await startSubscriber(t, answer(410)), await startSubscriber(t)];
   const app = await createApp(server);

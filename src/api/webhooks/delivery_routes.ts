@@ -143,7 +143,8 @@ export const deliveryRoutes = {
     path: '/deliveries/{id}/resend',
     tag,
     summary: 'Resend a delivery',
-    description: 'Sends the delivery again with the same id.',
+    description:
+      'Sends the delivery again with the same id. One without a finished attempt is not sent twice: it is being sent, or waits for it.',
     admission: writer,
     parameters: [idParameter('delivery'), keyParameter],
     body: emptyBody,

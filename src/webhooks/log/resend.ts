@@ -11,8 +11,8 @@ import { type DeliveryState, epochTagOf, locateDelivery, selectDeliveries } from
 export type ResendResult = 'due' | 'not-found' | 'disabled' | 'cancelled' | 'pulled';
 
 /**
- * Schedules a delivery to be sent again, whatever its state. A delivery that waits for its first attempt is sent
- * anyway. One that waits for a retry is sent now.
+ * Schedules a delivery to be sent again, whatever its state. One that waits for a retry is sent now. One that waits for its first
+ * attempt is sent anyway, also if that attempt is under way or not yet recorded.
  */
 export async function resendDelivery(
   db: Database | Transaction,
