@@ -12,7 +12,7 @@ export type ResendResult = 'due' | 'not-found' | 'disabled' | 'cancelled' | 'pul
 
 /**
  * Schedules a delivery to be sent again, whatever its state. One that waits for a retry is sent now. One that waits for its first
- * attempt is sent anyway, also if that attempt is under way or not yet recorded.
+ * attempt is sent anyway, also if that attempt is in flight or not yet recorded.
  */
 export async function resendDelivery(
   db: Database | Transaction,
