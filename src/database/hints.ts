@@ -10,8 +10,12 @@
 /** Different payloads, and characters, that are collected for the next batch. A longer payload is not genuine. */
 const payloadsMax = 1_000;
 const charactersMax = 262_144;
-/** A listener rests for this multiple of the time that its last batch took, within these limits. */
-const restFactor = 4;
+/**
+ * A listener rests for this multiple of the time that its last batch took, within these limits. The first is for genuine hints, behind which
+ * those of others wait.
+ */
+const restFactor = 1;
+const restFactorOfFalse = 4;
 const restMsMax = 1_000;
 
 /** Different payloads since the last batch. */
@@ -91,16 +95,20 @@ export class HintQueue {
     this.#characters = 0;
     this.#isCut = false;
     this.#isBusy = true;
+    let factor = batch.isCut ? restFactorOfFalse : restFactor;
     const begunAt = performance.now();
     try {
       const count = await this.#listener.onHints(batch);
-      if (count > 0) this.#onFalse(count);
+      if (count > 0) {
+        factor = restFactorOfFalse;
+        this.#onFalse(count);
+      }
     } catch (error) {
       if (!this.#isStopped) this.#onError(error as Error);
     }
     const endedAt = performance.now();
     const { pauseMs = pauseMsMin } = this.#listener;
-    this.#mayBeginAt = endedAt + Math.max(pauseMs, Math.min(restFactor * (endedAt - begunAt), restMsMax));
+    this.#mayBeginAt = endedAt + Math.max(pauseMs, Math.min(factor * (endedAt - begunAt), restMsMax));
     this.#isBusy = false;
     if (this.#payloads.size > 0 || this.#isCut) this.#schedule();
   }

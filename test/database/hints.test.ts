@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { type HintBatch, HintQueue, pauseMsMin } from '../../src/database/hints.ts';
 
 test('hints are worked on one batch at a time, with a pause, however many arrive', async () => {
@@ -66,4 +66,30 @@ test('a listener that throws or rejects is reported and hears of later hints', a
   queue.stop();
   assert.deepEqual(errors, ['thrown', 'rejected']);
   assert.deepEqual(heard, ['{', 'after thrown', 'after rejected']);
+});
+
+test('the next batch waits longer for one with false hints than for one with genuine hints', async () => {
+  const waits: number[] = [];
+  let endedAt = 0;
+  const done = Promise.withResolvers<void>();
+  const queue: HintQueue = new HintQueue(
+    {
+      pauseMs: 1,
+      onHints: async ({ payloads: [payload] }) => {
+        if (payload === 'last') done.resolve();
+        if (endedAt > 0) waits.push(performance.now() - endedAt);
+        queue.add(payload === 'genuine' ? 'false' : 'last');
+        await sleep(200);
+        endedAt = performance.now();
+        return payload === 'false' ? 1 : 0;
+      },
+    },
+    () => {},
+    assert.fail,
+  );
+  queue.add('genuine');
+  await done.promise;
+  queue.stop();
+  const [afterGenuine, afterFalse] = waits as [number, number];
+  assert.ok(afterFalse > 1.5 * afterGenuine, `${afterGenuine} and ${afterFalse} ms`);
 });

@@ -47,8 +47,8 @@ export class DeliveryReader {
   }
 
   readMore(): void {
-    const { db, kinds, cache, lanes: held, recorder, background, isStopping, onRead } = this.#options;
-    if (this.#isReading || recorder.isBusy || isStopping()) return;
+    const { db, kinds, cache, lanes: held, background, isStopping, onRead } = this.#options;
+    if (this.#isReading || isStopping()) return;
     if (held.readable.isEmpty || held.isFull) return;
     const lanes = this.#takeReadable();
     if (lanes.length === 0) return;
@@ -94,10 +94,10 @@ export class DeliveryReader {
    * they end. A lane that pauses becomes readable again when its pause ends.
    */
   #takeReadable(): Lane[] {
-    const { lanes: held } = this.#options;
+    const { lanes: held, recorder } = this.#options;
     const lanes: Lane[] = [];
     const now = performance.now();
-    const mayRead = (tenant: Tenant) => held.mayRead(tenant);
+    const mayRead = (tenant: Tenant) => held.mayRead(tenant) && recorder.mayRead(tenant);
     while (lanes.length < lanesMax) {
       const lane = held.readable.take(mayRead);
       if (lane === undefined) break;

@@ -5,6 +5,7 @@
  */
 
 import type { Database } from '../../database/database.ts';
+import type { Tenant } from './delivery_memory.ts';
 import type { Lane } from './lane.ts';
 import type { Outcome } from './outcome_policy.ts';
 import {
@@ -24,10 +25,10 @@ const batchMax = 2_000;
 /** At this many unwritten outcomes of attempts, no more attempts start. */
 const unwrittenMax = 10_000;
 /**
- * At this many unwritten outcomes of any kind, no more deliveries are read: those that their owner has lost the right to end as they
- * are read, faster than their outcomes are written.
+ * Of so many unwritten outcomes of any kind, each tenant has a share (shared/share.ts), above which none of its deliveries are read: those
+ * that their owner has lost the right to end as they are read, faster than their outcomes are written.
  */
-const unwrittenMaxToRead = unwrittenMax / 2;
+const unwrittenMaxToRead = 20_000;
 const errorPauseMs = 250;
 /** Failed statements after which a flush gives up. */
 const flushFailuresMax = 3;
@@ -76,9 +77,9 @@ export class Recorder {
     return this.#waiting.attempts >= unwrittenMax;
   }
 
-  /** Whether so many outcomes are unwritten that deliveries are read later. */
-  get isBusy(): boolean {
-    return this.#waiting.count >= unwrittenMaxToRead;
+  /** Whether the tenant has so few unwritten outcomes that its deliveries may be read. */
+  mayRead(tenant: Tenant): boolean {
+    return this.#waiting.hasRoom(tenant, unwrittenMaxToRead);
   }
 
   /** Whether the lane has unwritten outcomes. Releasing it now would lose them. */

@@ -70,12 +70,11 @@ export class Retries {
       webhookId,
       cache,
       lanes: held,
-      recorder,
       background,
       onError,
       onRead,
     } = this.#options;
-    if (this.#isReading || recorder.isBusy || this.#options.isStopping()) return;
+    if (this.#isReading || this.#options.isStopping()) return;
     const lanes = this.#dueLanes(now);
     if (lanes.length === 0) return;
     this.#isReading = true;
@@ -196,7 +195,9 @@ export class Retries {
   }
 
   #mayRead(lane: Lane): boolean {
-    return lane.isOpen && lane.dueCount < laneMax / 2 && this.#options.lanes.hasSpace(lane);
+    const { lanes, recorder } = this.#options;
+    const isOpen = lane.isOpen && lane.dueCount < laneMax / 2;
+    return isOpen && recorder.mayRead(lane.tenant) && lanes.hasSpace(lane);
   }
 
   #take(

@@ -8,6 +8,7 @@
 
 import { isFree } from '../../shared/share.ts';
 import { omitResponse, responseBytes } from './attempt_budget.ts';
+import type { Tenant } from './delivery_memory.ts';
 import type { Lane } from './lane.ts';
 import type { Outcome } from './outcome_policy.ts';
 
@@ -28,6 +29,7 @@ export class WaitingOutcomes {
   #bytes = 0;
   /** By tenant. */
   readonly #bytesOf = new Map<string, number>();
+  readonly #countOf = new Map<string, number>();
 
   get count(): number {
     return this.#outcomes.length;
@@ -36,6 +38,11 @@ export class WaitingOutcomes {
   /** Those of attempts. The others end deliveries of which nothing was sent, or put them back. */
   get attempts(): number {
     return this.#attempts;
+  }
+
+  /** @param max of all tenants @returns whether the tenant's share of so many outcomes has room */
+  hasRoom(tenant: Tenant, max: number): boolean {
+    return isFree(max, this.count, this.#countOf.get(tenant.key) ?? 0);
   }
 
   lanes(): Set<Lane> {
@@ -91,13 +98,17 @@ export class WaitingOutcomes {
 
   #count({ tenant: { key } }: Lane, outcome: Outcome, sign: 1 | -1): void {
     if (outcome.attempt !== null) this.#attempts += sign;
+    addTo(this.#countOf, key, sign);
     const bytes = sign * bytesOf(outcome);
-    if (bytes === 0) return;
     this.#bytes += bytes;
-    const own = (this.#bytesOf.get(key) ?? 0) + bytes;
-    if (own === 0) this.#bytesOf.delete(key);
-    else this.#bytesOf.set(key, own);
+    addTo(this.#bytesOf, key, bytes);
   }
+}
+
+function addTo(counts: Map<string, number>, key: string, change: number): void {
+  const count = (counts.get(key) ?? 0) + change;
+  if (count === 0) counts.delete(key);
+  else counts.set(key, count);
 }
 
 const none = (): Held => ({ outcomes: [], holders: [] });
