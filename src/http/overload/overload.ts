@@ -3,11 +3,11 @@
  * its token is checked and its body is read. A place is held while the server works for the request, not while the server waits for
  * the client's body, for an event or for another server, and not while the client reads.
  *
- *   before Fastify: its turn (arrivals.ts) → refused if nothing of the class, or of the caller, may wait any more
+ *   before Fastify: its connection's turn (read_turns.ts) → its turn (arrivals.ts) → refused if nothing of the class, or of the caller, may wait any more
  *   onRequest: class, budget of bodies → place → guard → [paused: body arrives] → handler → left
  */
 
-import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Registry } from 'prom-client';
@@ -24,6 +24,7 @@ import { LoadMonitor } from './load_monitor.ts';
 import { createOverloadMetrics, RefusalLog } from './overload_metrics.ts';
 import { Paced } from './paced.ts';
 import { classifyRoutes, type Precedence } from './precedence.ts';
+import { readInTurns } from './read_turns.ts';
 import { needsFastify, refuse, refuseEarly } from './refusal.ts';
 import { resumePlace } from './request_place.ts';
 
@@ -73,7 +74,13 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
 
   const classOf = classifyRoutes(app);
   const refusals = new Paced();
-  const addressOf = forwardedAddress(addressMatcher(trustProxy));
+  const isProxy = addressMatcher(trustProxy);
+  const addressOf = forwardedAddress(isProxy);
+  readInTurns(app.server as Server, ({ remoteAddress = '', remotePort }) => {
+    if (isProxy(remoteAddress)) return `${remoteAddress}:${remotePort}`;
+    const { owner, group } = callerOfAddress(remoteAddress);
+    return group ?? owner;
+  });
   const arrivals = new Arrivals((request) => {
     const known = identify(request);
     if (known !== undefined) return known.owner;

@@ -1,0 +1,95 @@
+/**
+ * Work of the event loop in turns: some milliseconds of it at once, and what is left waits, by turns of its owners.
+ *
+ * A turn of the event loop accepts one connection (`uv__server_io` of libuv), however many wait. So while connections arrive, a turn with work is
+ * followed by turns without it for as long as the work took. Otherwise a thousand new connections would wait for ten seconds beside others that
+ * are busy.
+ *
+ *   added → done at once, or, if this turn has no time left: waiting, by owner → its turn → done
+ */
+
+import { asServer } from '../../database/connection_user.ts';
+import { OwnerTurns } from '../../shared/owner_turns.ts';
+
+/** Milliseconds of a turn of the event loop for work. */
+const turnMs = 10;
+
+export class LoopTurns {
+  readonly #waiting = new OwnerTurns<() => void>();
+  /** What this turn of the event loop has spent. */
+  #spentMs = 0;
+  /** When the last work returned. */
+  #doneAt = 0;
+  #hasAccepted = false;
+  /** Whether these turns are without work. */
+  #isResting = false;
+  #isCounting = false;
+  #isPlanned = false;
+
+  /** To be called for each connection. */
+  accept(): void {
+    this.#hasAccepted = true;
+  }
+
+  /** @param ownerOf called if the work waits @param work called once, at once or later */
+  add(ownerOf: () => string, work: () => void): void {
+    const isFree = !this.#isResting && this.#spentMs < turnMs && this.#waiting.isEmpty;
+    if (isFree) this.#do(work);
+    else this.#waiting.add(ownerOf(), () => this.#do(work));
+    this.#plan();
+  }
+
+  #do(work: () => void): void {
+    const startedAt = performance.now();
+    try {
+      work();
+    } finally {
+      this.#doneAt = performance.now();
+      this.#spentMs += this.#doneAt - startedAt;
+      this.#countRest();
+    }
+  }
+
+  /** Work continues in promises, some of which need nothing else than the processor. */
+  #countRest(): void {
+    if (this.#isCounting) return;
+    this.#isCounting = true;
+    afterPromises(() => {
+      this.#isCounting = false;
+      this.#spentMs += performance.now() - this.#doneAt;
+    });
+  }
+
+  #plan(): void {
+    if (this.#isPlanned) return;
+    this.#isPlanned = true;
+    asServer(() => setImmediate(() => this.#take()));
+  }
+
+  #take(): void {
+    this.#isPlanned = false;
+    this.#isResting = this.#hasAccepted && performance.now() < this.#doneAt + this.#spentMs;
+    this.#hasAccepted = false;
+    if (this.#isResting) {
+      this.#plan();
+      return;
+    }
+    this.#spentMs = 0;
+    this.#takeNext();
+  }
+
+  #takeNext(): void {
+    const next = this.#spentMs < turnMs ? this.#waiting.take() : undefined;
+    try {
+      next?.();
+    } finally {
+      if (next !== undefined) afterPromises(() => this.#takeNext());
+      else if (this.#spentMs > 0) this.#plan();
+    }
+  }
+}
+
+/** Does the work in this turn of the event loop, after all promises that need no other turn. */
+function afterPromises(work: () => void): void {
+  asServer(() => queueMicrotask(() => process.nextTick(work)));
+}
