@@ -1,6 +1,6 @@
 /**
  * Bounds the memory of request bodies on a node: those that wait, that arrive, and that are being processed. A request reserves what
- * its `Content-Length` says, or the route's maximum if it has none, and keeps it until its response has ended. Callers have shares,
+ * its `Content-Length` says, or the route's maximum if it has none, and keeps it until its response and its work have ended. Callers have shares,
  * as in the admission.
  */
 
