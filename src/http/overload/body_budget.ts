@@ -8,6 +8,9 @@ import { Bag, BagItem } from '../../shared/bag.ts';
 import { freeInGroup, freeOf, isFreeForAnybody } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
 
+/** Who has less than this part of the memory may use the reserves, like those that have none: a small body in progress keeps no other one out. */
+const fewBytesPart = 1_024;
+
 export class Reservation extends BagItem {
   readonly bytes: number;
   readonly #identify: () => Caller;
@@ -58,7 +61,8 @@ export class BodyBudget {
       if (caller.owner === owner) own += bytes;
       if (group !== null && caller.group === group) ofGroup += bytes;
     }
-    const room = freeOf(this.#bytesMax, this.#bytes, own);
-    return group === null ? room : Math.min(room, freeInGroup(this.#bytesMax, this.#bytes, ofGroup, own));
+    const counted = own < this.#bytesMax / fewBytesPart ? 0 : own;
+    const room = freeOf(this.#bytesMax, this.#bytes, counted);
+    return group === null ? room : Math.min(room, freeInGroup(this.#bytesMax, this.#bytes, ofGroup, counted));
   }
 }
