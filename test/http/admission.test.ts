@@ -468,6 +468,14 @@ test('attack: the bodies of one account leave room for those of the others of it
   assert.ok(reserve('three', 100, 'other'));
 });
 
+test('an account with small bodies gets more while another of its app has all it may', () => {
+  const budget = new BodyBudget(1_000_000);
+  const reserve = (owner: string, bytes: number) => budget.reserve(bytes, () => caller(owner, 'app'));
+  while (reserve('one', 100) !== null);
+  for (let count = 0; count < 4; count += 1) assert.ok(reserve('two', 300));
+  assert.equal(reserve('two', 300), null);
+});
+
 test('routes have the class of what they are for', () => {
   const operation = {} as never;
   for (const [method, url, expected] of [

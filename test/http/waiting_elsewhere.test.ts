@@ -20,7 +20,7 @@ import {
   pressButton,
   startServerWithProviders,
 } from '../support/upstream/upstream_sign_in.ts';
-import { type App, addPaused, createApp, until } from '../support/webhooks/apps.ts';
+import { type App, addPaused, createApp, subscribe, until } from '../support/webhooks/apps.ts';
 import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const site = await startSite({ after });
@@ -34,6 +34,7 @@ const limits = {
 const server = await startTestServer({ after }, limits, 'dev', undefined, siteEgress);
 const places = 6;
 const count = 12;
+const mergePatch = { 'content-type': 'application/merge-patch+json' };
 const network = (index: number) => ({ 'x-forwarded-for': `203.0.113.${index}` });
 
 /** Networks that have asked for metadata documents. */
@@ -256,6 +257,37 @@ test('attack: changes that wait for a node that is silent', async (t) => {
   assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
   assert.equal(changed, 0, 'others are served meanwhile');
   for (const status of await Promise.all(asking)) assert.equal(status, 204);
+});
+
+test('attack: subscriptions that are enabled while a node has attempts in flight', async (t) => {
+  const server = await startTestServer(t, limits);
+  const subscriber = await startSubscriber(t);
+  const apps = await Promise.all(Array.from({ length: count }, () => createApp(server)));
+  const ids: string[] = [];
+  for (const app of apps) {
+    const { id } = await subscribe(app, { url: subscriber.url });
+    await app.request('PATCH', `/subscriptions/${id}`, { json: { state: 'disabled' }, headers: mergePatch });
+    ids.push(id);
+  }
+  await sql`
+    insert into nodes (id, host, process, alive_until, generation)
+    values (8, 'elsewhere', '8 1', now() + interval '1 hour', 2)`.execute(server.db);
+  await sql`update lane_progress set owner = 8`.execute(server.db);
+  let enabled = 0;
+  const asking = apps.map(async ({ request }, index) => {
+    const { status } = await request('PATCH', `/subscriptions/${ids[index]}`, {
+      json: { state: 'active' },
+      headers: mergePatch,
+    });
+    enabled += 1;
+    return status;
+  });
+  // Time for them to take places.
+  await sleep(300);
+  assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
+  assert.equal(enabled, 0, 'others are served meanwhile');
+  await sql`update lane_progress set owner = null`.execute(server.db);
+  for (const status of await Promise.all(asking)) assert.equal(status, 200);
 });
 
 test('attack: passwords from many networks that wait for their hashes', async (t) => {

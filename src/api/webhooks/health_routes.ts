@@ -107,7 +107,7 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
     if (large.waitingOf(owner) >= waitingMax) throw overloaded();
     return withoutPlace(request, () =>
       large.run(owner, () => {
-        if (request.connectionUser?.hasEnded) throw overloaded();
+        if (request.raw.socket.destroyed) throw overloaded();
         return read();
       }),
     );

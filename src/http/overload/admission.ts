@@ -28,6 +28,7 @@ export class Place extends BagItem {
   readonly #admission: Admission;
   readonly #identify: () => Caller;
   #caller: Caller | undefined;
+  #onLeft: (() => void) | undefined;
 
   /** @param identify called only when many requests are in progress, because it costs more than all the rest */
   constructor(admission: Admission, precedence: Precedence, identify: () => Caller) {
@@ -65,6 +66,13 @@ export class Place extends BagItem {
   /** The request ends, or needs no place any more. */
   leave(): void {
     this.#admission.leave(this);
+    this.#onLeft?.();
+  }
+
+  /** Calls the function when the request has left, which may be long after its client has disconnected. */
+  whenLeft(then: () => void): void {
+    if (this.state === 'left') then();
+    else this.#onLeft = then;
   }
 }
 

@@ -1,12 +1,15 @@
 /**
  * Bounds the memory of request bodies on a node: those that wait, that arrive, and that are being processed. A request reserves what
- * its `Content-Length` says, or the route's maximum if it has none, and keeps it until its response has ended. Callers have shares,
+ * its `Content-Length` says, or the route's maximum if it has none, and keeps it until its response and its work have ended. Callers have shares,
  * as in the admission.
  */
 
 import { Bag, BagItem } from '../../shared/bag.ts';
 import { freeInGroup, freeOf, isFreeForAnybody } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
+
+/** Who has less than this part of the memory may use the reserves, like those that have none: a small body in progress keeps no other one out. */
+const fewBytesPart = 1_024;
 
 export class Reservation extends BagItem {
   readonly bytes: number;
@@ -58,7 +61,8 @@ export class BodyBudget {
       if (caller.owner === owner) own += bytes;
       if (group !== null && caller.group === group) ofGroup += bytes;
     }
-    const room = freeOf(this.#bytesMax, this.#bytes, own);
-    return group === null ? room : Math.min(room, freeInGroup(this.#bytesMax, this.#bytes, ofGroup, own));
+    const counted = own < this.#bytesMax / fewBytesPart ? 0 : own;
+    const room = freeOf(this.#bytesMax, this.#bytes, counted);
+    return group === null ? room : Math.min(room, freeInGroup(this.#bytesMax, this.#bytes, ofGroup, counted));
   }
 }

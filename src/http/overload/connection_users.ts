@@ -44,8 +44,10 @@ class RequestUser implements ConnectionUser {
     return this.#request.place;
   }
 
+  /** A client that disconnects does not end the work of its request: until its handler returns, the caller still has its share only. */
   get hasEnded(): boolean {
-    return this.#reply.raw.writableEnded || this.#reply.raw.destroyed;
+    const { raw } = this.#reply;
+    return raw.writableEnded || (raw.destroyed && (this.place === null || this.place.state === 'left'));
   }
 }
 

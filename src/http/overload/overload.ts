@@ -108,7 +108,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     const place = new Place(admission, precedence, identifyOnce);
     request.place = place;
     monitor.start();
-    if (!reserveBody(bodies, request, reply, identifyOnce)) return turnAway(request, reply, 'bytes');
+    if (!reserveBody(bodies, request, reply, place, identifyOnce)) return turnAway(request, reply, 'bytes');
     const admit = () => {
       if (request.raw.socket.destroyed) place.leave();
       else done();
@@ -174,11 +174,12 @@ function hasBody({ headers }: FastifyRequest): boolean {
   return encoding !== undefined || (length !== undefined && length !== '0');
 }
 
-/** Reserves memory for the body until the response has ended. */
+/** Reserves memory for the body until the response has ended, and so has the work, which continues if the client disconnects. */
 function reserveBody(
   bodies: BodyBudget,
   request: FastifyRequest,
   reply: FastifyReply,
+  place: Place,
   identify: () => Caller,
 ): boolean {
   if (!hasBody(request)) return true;
@@ -188,6 +189,6 @@ function reserveBody(
   const bytes = encoding === undefined ? Math.min(Number(length), bytesMax) : bytesMax;
   const reservation = bodies.reserve(bytes, identify);
   if (reservation === null) return false;
-  reply.raw.once('close', () => bodies.release(reservation));
+  reply.raw.once('close', () => place.whenLeft(() => bodies.release(reservation)));
   return true;
 }

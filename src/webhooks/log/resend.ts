@@ -33,6 +33,8 @@ export async function resendDelivery(
     if (row.state === 'cancelled') return 'cancelled';
     if (row.state === 'pending' && row.attempt_count === '0') return 'due';
     const base = row.state === 'held' ? 'pending' : row.state;
+    // Locks the lane before the retry, as a statement does that records outcomes.
+    await wakeLane(tx, subscription.lane);
     await sql`
       insert into retries (lane, sequence, day, state, attempts, due_at, resends)
       values (${subscription.lane}, ${sequence}, ${row.day}::date, ${base}, least(${row.attempt_count}::bigint, 32767), now(), 1)
@@ -46,7 +48,6 @@ export async function resendDelivery(
         select least(count(*), 32767) from attempts a
         where a.lane = retries.lane and a.sequence = retries.sequence and a.day = retries.day))
       where lane = ${subscription.lane} and sequence = ${sequence}`.execute(tx);
-    await wakeLane(tx, subscription.lane);
     return 'due';
   });
 }

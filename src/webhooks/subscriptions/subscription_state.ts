@@ -9,6 +9,7 @@ import type { Database, Transaction } from '../../database/database.ts';
 import { disabledName } from '../../events/built_in_names.ts';
 import { appendEvent } from '../../events/event.ts';
 import { patternsOf } from '../../events/kind_pattern.ts';
+import { waitElsewhere } from '../../http/overload/request_place.ts';
 import type { Owner } from './subscription.ts';
 import { actAsOwner, ownedBy } from './subscription.ts';
 
@@ -125,20 +126,34 @@ export async function notifyOwner(
   return row.id;
 }
 
-/** Milliseconds to wait for a node to release the lane of a disabled subscription. */
+/** Milliseconds to wait for a node to release the lane of a disabled subscription, and between looks: at first, and at most. */
 const releaseWaitMs = 20_000;
-const releasePollMs = 50;
+const releasePollMs = { min: 50, max: 500 };
 
 /**
- * Enables a subscription for its owner. Waits for attempts that were in flight when it was disabled.
+ * Enables a subscription for its owner. Waits for attempts that were in flight when it was disabled, without a place: they may hang.
  * @returns whether the subscription exists; undefined if a node still leases its lane
  */
 export async function enableByOwner(db: Database, owner: Owner, id: string): Promise<boolean | undefined> {
-  for (let waitedMs = 0; ; waitedMs += releasePollMs) {
+  const until = performance.now() + releaseWaitMs;
+  for (;;) {
     const done = await db.transaction().execute((tx) => tryToEnable(tx, owner, id));
-    if (done !== undefined || waitedMs >= releaseWaitMs) return done;
-    await sleep(releasePollMs);
+    if (done !== undefined || performance.now() >= until) return done;
+    await waitElsewhere(() => waitForRelease(db, id, until));
   }
+}
+
+/** @param until when to give up, on the monotonic clock */
+async function waitForRelease(db: Database, id: string, until: number): Promise<void> {
+  let pauseMs = releasePollMs.min;
+  do {
+    await sleep(pauseMs);
+    pauseMs = Math.min(2 * pauseMs, releasePollMs.max);
+    const { rows } = await sql`
+      select from subscriptions s join lane_progress p on p.lane = s.lane
+      where s.id = ${id} and p.owner is not null`.execute(db);
+    if (rows.length === 0) return;
+  } while (performance.now() < until);
 }
 
 async function tryToEnable(tx: Transaction, owner: Owner, id: string): Promise<boolean | undefined> {

@@ -128,6 +128,33 @@ for (const table of ['lane_progress', 'retries']) {
   });
 }
 
+test('a resend locks its lane before its retry, as recording outcomes does', async (t) => {
+  const subscriber = await startSubscriber(t, (_request, response) => response.writeHead(500).end());
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  const { body } = await app.request('POST', `/subscriptions/${id}/test`, { json: {} });
+  const { rows } = await until(
+    () =>
+      sql<{ lane: string }>`
+      select lane from retries where lane = (select lane from subscriptions where id = ${id})`.execute(db),
+    (found) => found.rows.length === 1,
+  );
+  const lane = Number(rows[0]?.lane);
+  let resent = Promise.resolve({ status: 0 });
+  await whileLocked(progressOf(lane), async (tx) => {
+    resent = app.request('POST', `/deliveries/${body.delivery}/resend`);
+    await until(
+      () =>
+        sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`.execute(
+          tx,
+        ),
+      (waiting) => waiting.rows.length > 0,
+    );
+    await sql`select from retries where lane = ${lane} for update nowait`.execute(tx);
+  });
+  assert.equal((await resent).status, 202);
+});
+
 test('lanes are released, postponed and taken from dead nodes, except one whose row is locked', async (t) => {
   await addNode(db, '93');
   const lanes = [await leaseLane(t, '93'), await leaseLane(t, '93')] as const;
