@@ -6,6 +6,8 @@
 
 /** Maximum number of keys of an app. */
 export const keysMax = 20;
+/** Maximum length of a key set as JSON. It is read with the app, also in lists of apps. */
+const keySetLengthMax = 65_536;
 
 /** RFC 7518 section 6.3.1.2: base64url of 65537, which nearly every RSA key has. Larger exponents are slow, smaller ones fragile. */
 const rsaExponent = 'AQAB';
@@ -24,6 +26,8 @@ export function keySetError(jwks: unknown): string | undefined {
   const keys = isObject(jwks) ? jwks.keys : undefined;
   if (!Array.isArray(keys) || !keys.every(isObject)) return 'jwks must have an array of keys (RFC 7517)';
   if (keys.length > keysMax) return `jwks has more than ${keysMax} keys`;
+  const { length } = JSON.stringify(jwks);
+  if (length > keySetLengthMax) return `jwks has more than ${keySetLengthMax} characters as JSON`;
   for (const [index, key] of keys.entries()) {
     const error = keyError(key);
     if (error !== undefined) return `jwks.keys[${index}] ${error}`;

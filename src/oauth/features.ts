@@ -37,7 +37,9 @@ export function features(options: ProviderOptions): Features {
       enabled: true,
       async assertClaimsParameter(_ctx, claims) {
         if (!isStorableJson(claims))
-          throw new errors.InvalidRequest('the claims parameter contains characters that cannot be stored');
+          throw new errors.InvalidRequest(
+            'the claims parameter contains characters or numbers that cannot be stored',
+          );
         refuseUnmetAcr(claims, supportedAcrs(options.login, options.config.baseUrl));
       },
     },

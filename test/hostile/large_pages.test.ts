@@ -5,14 +5,24 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { sql } from 'kysely';
+import { type KyselyPlugin, sql } from 'kysely';
+import { createSealer } from '../../src/crypto/sealing.ts';
+import type { Database } from '../../src/database/database.ts';
+import { loadLanes } from '../../src/webhooks/lanes/lane_store.ts';
+import { AgentCursors } from '../../src/webhooks/subscriptions/agent_cursor.ts';
+import { findSubscription } from '../../src/webhooks/subscriptions/subscription.ts';
 import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
-import { startTestServer } from '../support/servers/server.ts';
+import { addNode } from '../support/database/other_node.ts';
+import { startTestServer, testSecret } from '../support/servers/server.ts';
 import { createApp, subscribe, until } from '../support/webhooks/apps.ts';
 import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const pageBytesMax = 4_200_000;
+const loadRules = {
+  ...{ sealer: createSealer(testSecret, 'subscription-secret'), cursors: new AgentCursors(testSecret) },
+  ...{ webhookId: 'event' as const, appSubscriptions: 'all' as const },
+};
 const largest = { article: 65_536, comment: 10_000 };
 
 /** Adds the largest articles that the API accepts. */
@@ -32,8 +42,15 @@ async function addComments({ account }: ApiUser, articles: readonly string[], co
     from unnest(${articles}::uuid[]) as article, generate_series(1, ${count}::int)`.execute(server.db);
 }
 
+/** As large as the API accepts. */
+function withLargestFilter() {
+  const texts = Array.from({ length: 100 }, (_none, index) => `${index}`.padEnd(62, 'x'));
+  const filter = { all: Array.from({ length: 10 }, () => ({ path: '/ref', in: texts })) };
+  return { url: 'http://127.0.0.1:9009/hooks', kinds: ['push'], filter };
+}
+
 /** Follows the links. @returns the ids of all resources, after it has checked each page */
-async function readPages(user: ApiUser, first: string): Promise<string[]> {
+async function readPages(user: Pick<ApiUser, 'request'>, first: string): Promise<string[]> {
   const ids: string[] = [];
   for (let path: string | undefined = first; path !== undefined; ) {
     const { status, body, text } = await user.request('GET', path);
@@ -79,6 +96,47 @@ test('a page with the largest embedded resources is short', async () => {
     server.db,
   );
   assert.equal((await readPages(user, `/articles/${first}/comments?limit=200&expand=article`)).length, 40);
+});
+
+test('a page of subscriptions with the largest filters is short, and its links lead to all', async () => {
+  const app = await createApp(server);
+  const made: string[] = [];
+  for (let count = 0; count < 70; count += 1) made.push((await subscribe(app, withLargestFilter())).id);
+  assert.deepEqual(await readPages(app, '/subscriptions?limit=200'), made);
+  const { body } = await app.request('GET', '/subscriptions?limit=2');
+  assert.equal(body.items.length, 2);
+});
+
+test('requests and lanes do not read what only fan-out evaluates, and lanes read no filter', async () => {
+  const app = await createApp(server);
+  const { id } = await subscribe(app, withLargestFilter());
+  const owner = { kind: 'grant', ...app } as const;
+  const columns = async (work: (db: Database) => Promise<unknown>) => {
+    const read = new Set<string>();
+    const plugin: KyselyPlugin = {
+      transformQuery: ({ node }) => node,
+      async transformResult({ result }) {
+        for (const row of result.rows) for (const name in row) if (row[name] !== null) read.add(name);
+        return result;
+      },
+    };
+    await work(server.db.withPlugin(plugin));
+    return read;
+  };
+  const found = await columns((db) => findSubscription(db, { ...owner, accountId: app.account.id }, id));
+  assert.deepEqual([found.has('filter'), found.has('filter_path')], [true, false]);
+  const node = '7';
+  await addNode(server.db, node);
+  const { rows } = await sql<{ lane: string }>`
+    update lane_progress set owner = ${node}::bigint, due_at = null where lane = (select lane from subscriptions where id = ${id})
+    returning lane`.execute(server.db);
+  const loaded = await columns((db) =>
+    loadLanes(db, node, [Number(rows[0]?.lane)], loadRules, (error) => assert.fail(error)),
+  );
+  assert.deepEqual(
+    ['url', 'secret', 'filter', 'filter_path'].map((name) => loaded.has(name)),
+    [true, true, false, false],
+  );
 });
 
 test('a delivery with very many large responses shows the newest', async (t) => {

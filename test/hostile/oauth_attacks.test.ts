@@ -15,6 +15,7 @@ import {
   passPages,
   postForm,
 } from '../support/clients/oauth.ts';
+import { timesAsMuch } from '../support/processor_time.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
@@ -321,4 +322,23 @@ test('attack: a session that was signed out, or whose account was disabled, open
     attacker,
   ).catch(() => null);
   assert.equal(redirect, null, 'a page of one browser cannot be answered by another');
+});
+
+test('attack: a token request with thousands of scopes and hundreds of resources takes little longer', async () => {
+  const app = await createTestClient(server, { grantTypes: ['client_credentials'], scopes });
+  const ask = async (count: number) => {
+    const form = new URLSearchParams({ client_id: app.id, client_secret: app.secret ?? '' });
+    form.set('grant_type', 'client_credentials');
+    form.set('scope', Array.from({ length: count }, () => 'read:posts').join(' '));
+    for (let resource = 0; resource < 400; resource += 1) form.append('resource', server.baseUrl);
+    const response = await fetch(`${server.baseUrl}/oauth/token`, { method: 'POST', body: form });
+    const { scope } = (await response.json()) as Record<string, unknown>;
+    assert.deepEqual([response.status, scope], [200, 'read:posts']);
+  };
+  await ask(1);
+  const ratio = await timesAsMuch(
+    () => ask(2_000),
+    () => ask(1),
+  );
+  assert.ok(ratio < 4, `${ratio} times as long`);
 });

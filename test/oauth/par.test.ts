@@ -64,6 +64,17 @@ test('oauth 74: a pushed request is refused with a request_uri inside, by anothe
   assert.equal(large.status, 413);
 });
 
+test('attack: numbers that PostgreSQL returns in full are refused in the claims parameter', async () => {
+  const claims = (value: string) => `{"id_token":{"sub":{"values":[${value}]}}}`;
+  const { status, body } = await push(client, {
+    scope: 'openid',
+    claims: claims(Array(5_000).fill('1e308').join()),
+  });
+  assert.deepEqual([status, body.error], [400, 'invalid_request']);
+  assert.match(String(body.error_description), /numbers that cannot be stored/);
+  assert.equal((await push(client, { scope: 'openid', claims: claims('7.5') })).status, 201);
+});
+
 test('oauth 74: an address has a limit of pushed requests and authorization starts a minute, then 429', async () => {
   const limited = await startTestServer(
     { after },

@@ -16,6 +16,7 @@ import {
   type SubscriptionRow,
   toSubscription,
   withFailing,
+  withFilter,
 } from '../../webhooks/subscriptions/subscription.ts';
 import { disableByOperator } from '../../webhooks/subscriptions/subscription_state.ts';
 import { serve } from '../route.ts';
@@ -154,7 +155,7 @@ async function listFailing(db: Database, after: string | null, count: number): P
       : sql`and (date_trunc('milliseconds', w.disables_at), w.lane) > (${at}::timestamptz, ${lane}::bigint)
           and w.disables_at >= ${at}::timestamptz`;
   const { rows } = await sql<SubscriptionRow>`
-    select subscriptions.*, p.failing_since, w.disables_at
+    select ${withFilter}, p.failing_since, w.disables_at
     from failing_warnings w
     join lane_progress p on p.lane = w.lane and p.failing_since = w.failing_since
     join subscriptions on subscriptions.lane = w.lane and subscriptions.state = 'active'

@@ -9,11 +9,8 @@ import { type Actor, actAs } from '../../grants/actor.ts';
 import { createdHeaders, jsonBody, keyParameter, page, pageParameters } from '../../http/describe.ts';
 import { sendIdempotent } from '../../http/idempotent_post.ts';
 import { readPage, sendPage } from '../../http/page.ts';
-import {
-  listSubscriptions,
-  type Owner,
-  type Subscription,
-} from '../../webhooks/subscriptions/subscription.ts';
+import type { Owner, Subscription } from '../../webhooks/subscriptions/subscription.ts';
+import { listSubscriptions } from '../../webhooks/subscriptions/subscription_lists.ts';
 import { member } from '../admission.ts';
 import { idempotencyNamespace, requireApp, requireLockedApp } from '../apps/app_access.ts';
 import { appId } from '../apps/schemas.ts';
@@ -77,9 +74,9 @@ export function registerAppSubscriptions(
     const page = readPage(request);
     if (page.after !== null && !isId(page.after)) throw page.invalid();
     const owner: Owner = { kind: 'client', clientId: client.id };
-    const found = await listSubscriptions(db, owner, page.limit + 1, page.after);
+    const { found, next } = await listSubscriptions(db, owner, page.limit, page.after);
     const show = (subscription: Subscription) => representSubscription(subscription, owner);
-    return sendPage(request, reply, page, found, show, ({ id }) => id);
+    return sendPage(request, reply, page, found, show, ({ id }) => id, next);
   });
 
   serve(

@@ -25,7 +25,7 @@ import {
   type Stats,
   type StatsRange,
 } from '../../webhooks/log/delivery_stats.ts';
-import { listSubscriptions } from '../../webhooks/subscriptions/subscription.ts';
+import { listLanes } from '../../webhooks/subscriptions/subscription_lists.ts';
 import { member } from '../admission.ts';
 import { requireApp } from '../apps/app_access.ts';
 import { appId } from '../apps/schemas.ts';
@@ -119,11 +119,7 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
   });
 
   serve(options, healthRoutes.all, async ({ request, caller: owner }) => {
-    const found = await listSubscriptions(db, owner, summedMax, null);
-    return show(
-      request,
-      found.map(({ lane }) => lane),
-    );
+    return show(request, await listLanes(db, owner, summedMax));
   });
 
   serve(options, healthRoutes.app, async ({ request, caller, params }) => {

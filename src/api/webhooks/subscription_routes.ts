@@ -31,11 +31,11 @@ import {
   actAsOwner,
   changeSubscription,
   endSubscription,
-  listSubscriptions,
   lockSubscription,
   type Owner,
   type Subscription,
 } from '../../webhooks/subscriptions/subscription.ts';
+import { listSubscriptions } from '../../webhooks/subscriptions/subscription_lists.ts';
 import { readSecrets, rotateSecret } from '../../webhooks/subscriptions/subscription_secrets.ts';
 import { disableByOwner, enableByOwner } from '../../webhooks/subscriptions/subscription_state.ts';
 import { route, serve } from '../route.ts';
@@ -219,9 +219,9 @@ export function registerSubscriptions(options: WebhookRoutesOptions, routes: Sub
   serve(options, routes.list, async ({ request, reply, caller: owner }) => {
     const page = readPage(request);
     if (page.after !== null && !isId(page.after)) throw page.invalid();
-    const found = await listSubscriptions(db, owner, page.limit + 1, page.after);
+    const { found, next } = await listSubscriptions(db, owner, page.limit, page.after);
     const show = (subscription: Subscription) => representSubscription(subscription, owner);
-    return sendPage(request, reply, page, found, show, ({ id }) => id);
+    return sendPage(request, reply, page, found, show, ({ id }) => id, next);
   });
 
   serve(options, routes.read, async ({ caller: owner, params }) =>

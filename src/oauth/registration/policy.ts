@@ -63,7 +63,8 @@ export function applyRegistrationPolicy(
   metadata: Metadata,
   policy: RegistrationPolicy,
 ): string[] {
-  if (!isStorableJson(sent)) throw invalid('the metadata contains characters that cannot be stored');
+  if (!isStorableJson(sent))
+    throw invalid('the metadata contains characters or numbers that cannot be stored');
   refuseSoftwareStatement(sent.software_statement);
   checkTypes(sent, metadata, policy.grantTypes ?? selfRegisteredGrantTypes);
   checkUris(sent, metadata, policy);

@@ -44,10 +44,11 @@ export function withoutId(payload: AdapterPayload): string {
 
 /**
  * Whether `jsonb` can store the value. It cannot store NUL characters and unpaired surrogates, also in member names; and
- * the nesting depth is limited.
+ * the nesting depth is limited. It returns numbers with an exponent in full: `1e308` with 309 digits.
  */
 export function isStorableJson(value: unknown, depth = 0): boolean {
   if (typeof value === 'string') return isStorable(value);
+  if (typeof value === 'number') return !String(value).includes('e');
   if (typeof value !== 'object' || value === null) return true;
   if (depth >= jsonDepthMax) return false;
   return Object.entries(value).every(

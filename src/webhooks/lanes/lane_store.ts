@@ -13,7 +13,12 @@ import { mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { LaneEpoch } from '../subscriptions/delivery_id.ts';
 import { headerLines, openHeaders } from '../subscriptions/static_headers.ts';
 import { openAuth, type SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
-import { type Subscription, type SubscriptionRow, toSubscription } from '../subscriptions/subscription.ts';
+import {
+  columnsOf,
+  type Subscription,
+  type SubscriptionRow,
+  toSubscription,
+} from '../subscriptions/subscription.ts';
 import { openSecrets, type SecretRow, type Secrets } from '../subscriptions/subscription_secrets.ts';
 
 /** The state of a lane when a node claims or reloads it. */
@@ -111,7 +116,9 @@ export async function loadLanes(
   onError: (error: Error) => void,
 ): Promise<LaneState[]> {
   const { rows } = await sql<LaneRow>`
-    select s.*, newest.sequence as head, least(p.cursor, newest.sequence) as cursor, p.failures,
+    select ${columnsOf('s')}, null as filter,
+      s.secret, s.previous_secret, s.previous_secret_until, s.headers, s.auth_secret, s.revision,
+      newest.sequence as head, least(p.cursor, newest.sequence) as cursor, p.failures,
       (select string_agg(e.first || ' ' || e.tag, ',') from lane_epochs e where e.lane = p.lane) as epochs,
       g.key as agent_key, g.name as agent_name, g.arguments as agent_arguments,
       (extract(epoch from g.expires_at - now()) * 1000)::float8 as closes_ms,

@@ -116,9 +116,24 @@ export interface SubscriptionRow {
   agent_expires_at?: Date | null;
 }
 
+const columns =
+  'id lane grant_id account_id client_id url kinds signature format version ordered rate_limit description retry_schedule ' +
+  'handshake header_names auth state disabled_reason created_at updated_at';
+
+/**
+ * The columns of a subscription that are neither secret nor large. Its filter may have 64 KiB, and `filter_path`, which only fan-out
+ * needs, five times as much.
+ * @param table its name in the query
+ */
+export function columnsOf(table: 'subscriptions' | 's') {
+  return sql.raw(columns.replaceAll(/\w+/g, `${table}.$&,`).slice(0, -1));
+}
+
+export const withFilter = sql`${columnsOf('subscriptions')}, subscriptions.filter`;
+
 /** Selects a subscription together with how long it has been failing, and what an agent needs of it. */
 export const withFailing = sql`
-  subscriptions.*, p.failing_since, w.disables_at, a.sequence as acknowledged, a.at as acknowledged_at,
+  ${withFilter}, p.failing_since, w.disables_at, a.sequence as acknowledged, a.at as acknowledged_at,
   agent.agent_mode, agent.agent_expires_at
   from subscriptions
   join lane_progress p on p.lane = subscriptions.lane
@@ -168,7 +183,7 @@ export function ownedBy(owner: Owner) {
  * A condition for `where`: subscriptions in the owner's list. A user's list includes subscriptions of apps that act
  * for them.
  */
-function listedFor(owner: Owner) {
+export function listedFor(owner: Owner) {
   if (owner.kind !== 'user') return belongsTo(owner);
   return sql`(subscriptions.account_id = ${owner.accountId} and subscriptions.state <> 'ended')`;
 }
@@ -235,7 +250,7 @@ export async function createSubscription(
         ${sealHeaders(headers, id, sealer)}::bytea, ${Object.keys(headers)}::text[],
         ${filter.given}::json, ${filter.path}::jsonpath, ${filter.digest}::bytea,
         ${authStored.shown}::jsonb, ${authStored.sealed}::bytea, ${fields.handshake})
-      returning *`.execute(tx);
+      returning ${withFilter}`.execute(tx);
     const row = rows[0] as SubscriptionRow;
     await sql`
       with head as (insert into lanes (id) values (${row.lane}))
@@ -281,32 +296,15 @@ export async function lockSubscription(tx: Transaction, owner: Owner, id: string
   await sql`select from subscriptions where id = ${id} and ${ownedBy(owner)} for update`.execute(tx);
 }
 
-/**
- * Lists the subscriptions that the owner may see, oldest first.
- * @param after id of the last subscription on the previous page
- */
-export async function listSubscriptions(
-  db: Database,
-  owner: Owner,
-  limit: number,
-  after: string | null,
-): Promise<Subscription[]> {
-  const { rows } = await sql<SubscriptionRow>`
-    select ${withFailing}
-    where ${listedFor(owner)} and (${after}::uuid is null or id > ${after}::uuid)
-    order by id limit ${limit}`.execute(db);
-  return rows.map(toSubscription);
-}
-
-/** @returns undefined if the subscription does not exist */
+/** Changes nothing if the subscription does not exist. */
 export async function changeSubscription(
   db: Database | Transaction,
   owner: Owner,
   id: string,
   fields: SubscriptionFields,
-): Promise<Subscription | undefined> {
+): Promise<void> {
   const filter = storedFilter(fields.filter);
-  const { rows } = await sql<SubscriptionRow>`
+  await sql`
     update subscriptions set
       url = ${fields.url}, kinds = ${fields.kinds}::text[], signature = ${fields.signature},
       format = ${fields.format}, ordered = ${fields.ordered}, rate_limit = ${fields.rateLimit}::int,
@@ -314,9 +312,7 @@ export async function changeSubscription(
       filter = ${filter.given}::json, filter_path = ${filter.path}::jsonpath, filter_digest = ${filter.digest}::bytea,
       version = ${fields.version}, handshake = ${fields.handshake},
       revision = revision + 1, updated_at = now()
-    where id = ${id} and ${ownedBy(owner)}
-    returning *`.execute(db);
-  return rows[0] && toSubscription(rows[0]);
+    where id = ${id} and ${ownedBy(owner)}`.execute(db);
 }
 
 /** Changes the version of the bodies that a subscription gets. */
