@@ -25,8 +25,10 @@ until psql --port="$RESTORED_PORT" --tuples-only --command="select pg_is_in_reco
 
 echo "server localhost:$RESTORED_PORT;" > "$WALK/nginx/primary.conf"
 nginx -e "$WALK/log/nginx.log" -c "$WALK/nginx/nginx.conf" -s reload
-until pg_isready --quiet --port="$DATABASE_PORT"; do sleep 1; done
-psql --port="$DATABASE_PORT" --command="select pg_is_in_recovery(), timeline_id from pg_control_checkpoint()"
+# For a moment, nginx also accepts connections with its configuration of before, and closes them.
+until psql --port="$DATABASE_PORT" --command="select pg_is_in_recovery(), timeline_id from pg_control_checkpoint()"; do
+  sleep 1
+done
 "$here/nuncio.sh" epoch begin
 for number in 1 2 3; do "$here/node.sh" start "$number"; done
 until curl --silent --fail --cacert "$WALK/tls/ca.pem" "https://localhost:$HTTPS_PORT/readyz"; do sleep 1; done
