@@ -2,7 +2,7 @@
  * Work of the event loop in turns: some milliseconds of it at once, and what is left waits, by turns of its owners.
  *
  * A turn of the event loop accepts one connection (`uv__server_io` of libuv), however many wait. So while connections arrive, a turn with work is
- * followed by turns without it for as long as the work took. Otherwise a thousand new connections would wait for ten seconds beside others that
+ * followed by turns without it for as long as the work took, at most 20 ms. Otherwise a thousand new connections would wait for ten seconds beside others that
  * are busy.
  *
  *   added → done at once, or, if this turn has no time left: waiting, by owner → its turn → done
@@ -13,6 +13,8 @@ import { OwnerTurns } from '../../shared/owner_turns.ts';
 
 /** Milliseconds of a turn of the event loop for work. */
 const turnMs = 10;
+/** The most milliseconds without work while connections arrive. */
+const restMsMax = 20;
 
 export class LoopTurns {
   readonly #waiting = new OwnerTurns<() => void>();
@@ -68,7 +70,8 @@ export class LoopTurns {
 
   #take(): void {
     this.#isPlanned = false;
-    this.#isResting = this.#hasAccepted && performance.now() < this.#doneAt + this.#spentMs;
+    this.#isResting =
+      this.#hasAccepted && performance.now() < this.#doneAt + Math.min(this.#spentMs, restMsMax);
     this.#hasAccepted = false;
     if (this.#isResting) {
       this.#plan();

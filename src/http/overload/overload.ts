@@ -76,16 +76,13 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
   const refusals = new Paced();
   const isProxy = addressMatcher(trustProxy);
   const addressOf = forwardedAddress(isProxy);
-  readInTurns(app.server as Server, ({ remoteAddress = '', remotePort }) => {
-    if (isProxy(remoteAddress)) return `${remoteAddress}:${remotePort}`;
-    const { owner, group } = callerOfAddress(remoteAddress);
-    return group ?? owner;
-  });
+  readInTurns(app.server as Server, ({ remoteAddress = '', remotePort }) =>
+    isProxy(remoteAddress) ? `${remoteAddress}:${remotePort}` : siteOf(remoteAddress),
+  );
   const arrivals = new Arrivals((request) => {
     const known = identify(request);
     if (known !== undefined) return known.owner;
-    const { owner, group } = callerOfAddress(addressOf(request));
-    return group ?? owner;
+    return siteOf(addressOf(request));
   });
   filterRequests(app, arrivals, (request, response) => {
     const { method = '', url = '' } = request;
@@ -137,6 +134,12 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     admission.stop();
     log.stop();
   };
+}
+
+/** The site of an address, or its network if it has none. */
+function siteOf(address: string): string {
+  const { owner, group } = callerOfAddress(address);
+  return group ?? owner;
 }
 
 /** A stream keeps this function for as long as it is open. It is made here so that it keeps nothing else of the hook. */
