@@ -11,6 +11,7 @@
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
 import type { Sealer } from '../crypto/sealing.ts';
+import { deleteBatches } from '../database/batches.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { steadyNow } from '../database/steady_clock.ts';
 import type { JsonResponse } from './json_response.ts';
@@ -172,22 +173,25 @@ function contextOf({ owner, key }: KeyedRequest): string {
   return `idempotency ${owner} ${key}`;
 }
 
-/** Keys deleted per statement. */
-const sweepRowsMax = 10_000;
-
-/** Deletes expired keys. Skips rows that another transaction has locked. */
-export async function sweepIdempotencyKeys(db: Database): Promise<void> {
-  await sql`
-    delete from idempotency_keys where ctid = any(array(
-      select ctid from idempotency_keys where created_at <= ${steadyNow()} - make_interval(hours => ${keptHours})
-      limit ${sweepRowsMax} for update skip locked))`.execute(db);
+/** Deletes expired keys, however many there are. Skips rows that another transaction has locked. */
+export async function sweepIdempotencyKeys(db: Database, isStopped = () => false): Promise<void> {
+  const isExpired = sql`created_at <= ${steadyNow()} - make_interval(hours => ${keptHours})`;
+  while (!isStopped() && (await deleteBatches(db, 'idempotency_keys', isExpired, 1)) > 0);
 }
 
 /** Milliseconds between deletions of expired keys. */
 const sweepPauseMs = 600_000;
 
-/** @returns a function that stops the deletions */
-export function startIdempotencySweep(db: Database, onError: (error: unknown) => void): () => void {
-  const timer = setInterval(() => void sweepIdempotencyKeys(db).catch(onError), sweepPauseMs);
-  return () => clearInterval(timer);
+/** @returns a function that stops the deletions, and waits for one that is running */
+export function startIdempotencySweep(db: Database, onError: (error: unknown) => void): () => Promise<void> {
+  let isStopped = false;
+  let sweeping = Promise.resolve();
+  const timer = setInterval(() => {
+    sweeping = sweeping.then(() => sweepIdempotencyKeys(db, () => isStopped)).catch(onError);
+  }, sweepPauseMs);
+  return async () => {
+    isStopped = true;
+    clearInterval(timer);
+    await sweeping;
+  };
 }

@@ -4,6 +4,7 @@
  */
 
 import { sql } from 'kysely';
+import { readAuditPage } from '../audit/audit_page.ts';
 import { ownClientIds } from '../clients/own_clients.ts';
 import type { Database, Transaction } from '../database/database.ts';
 
@@ -44,18 +45,27 @@ export async function listConnectedApps(
   return rows;
 }
 
-/** The name of an app whose grants are all withdrawn; undefined for all other apps. */
+/** Latest entries of the audit log that are searched for a withdrawal: more than the grants that a user ends at once. */
+const searchedEntries = 200;
+
+/**
+ * The name of an app whose grants the account has withdrawn lately, all of them; undefined for all other apps. Grants have no index of
+ * those that are withdrawn.
+ */
 export async function findWithdrawnApp(
   db: Database,
   accountId: string,
   clientId: string,
 ): Promise<string | undefined> {
+  const of = { account: accountId, client: null, withTokens: false, until: null };
+  const entries = await readAuditPage(db, of, null, searchedEntries);
+  if (!entries.some((entry) => entry.kind === 'grant.withdrawn' && entry.clientId === clientId))
+    return undefined;
   const { rows } = await sql<{ name: string }>`
-    select coalesce(max(c.name), g.client_id) as name
-    from grants g
-    left join clients c on c.id = g.client_id
-    where g.account_id = ${accountId} and g.client_id = ${clientId}
-    group by g.client_id
-    having bool_and(g.withdrawn_at is not null)`.execute(db);
+    select coalesce((select name from clients where id = ${clientId}), ${clientId}::text) as name
+    where not exists (
+      select from grants where account_id = ${accountId} and client_id = ${clientId} and withdrawn_at is null)`.execute(
+    db,
+  );
   return rows[0]?.name;
 }

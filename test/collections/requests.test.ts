@@ -318,6 +318,18 @@ test('a key expires after 24 hours', async () => {
   assert.equal(kept.rows.length, 1);
 });
 
+test('attack: expired keys are deleted as fast as an app can make them', async () => {
+  const many = 25_000;
+  await sql`
+    insert into idempotency_keys (owner, key, request_digest, status, headers, created_at)
+    select 'fast', number::text, '', 201, '{}', now() - interval '25 hours' from generate_series(1, ${many}::int) as number`.execute(
+    server.db,
+  );
+  await sweepIdempotencyKeys(server.db);
+  const { rows } = await sql`select from idempotency_keys where owner = 'fast' limit 1`.execute(server.db);
+  assert.equal(rows.length, 0);
+});
+
 test('a request past the limit is 429 with the remaining count and Retry-After', async (t) => {
   const small = await startTestServer(t, { NUNCIO_RATE_LIMIT: '5' });
   const user = await createApiUser(small);

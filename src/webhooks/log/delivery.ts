@@ -113,8 +113,10 @@ export function stateOf(retry: ReturnType<typeof sql>, wasAttempted: ReturnType<
         when ${retry} is not null then ${retry}
         when ${wasAttempted} then 'succeeded'
         when s.state <> 'active' then 'held'
-        when exists (
-          select from held_ranges h where h.lane = d.lane and d.sequence between h.first and h.last
+        -- Ranges do not overlap, so only the one that begins last can contain it. A lane may have very many.
+        when (
+          select h.last >= d.sequence from held_ranges h where h.lane = d.lane and h.first <= d.sequence
+          order by h.first desc limit 1
         ) then 'held'
         else 'pending'
       end`;

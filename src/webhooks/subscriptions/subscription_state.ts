@@ -108,13 +108,19 @@ export async function notifyOwner(
   kind: string,
   more: Readonly<Record<string, unknown>>,
 ): Promise<string | undefined> {
+  // A part for each index, so that subscriptions of other owners are not read.
   const { rows } = await sql<{ id: string; url: string | null; account_id: string | null; lanes: string[] }>`
     select id, url, account_id, array(
-      select other.lane from subscriptions other
+      select other.lane from (
+        select lane, kinds, state from subscriptions where owner = 'grant' and grant_id = s.grant_id and state <> 'ended'
+        union all
+        select lane, kinds, state from subscriptions
+        where owner = 'user' and s.owner = 'user' and account_id = s.account_id and state <> 'ended'
+        union all
+        select lane, kinds, state from subscriptions
+        where owner = 'client' and s.owner = 'client' and client_id = s.client_id and state <> 'ended'
+      ) as other
       where other.lane <> s.lane and other.state = 'active' and other.kinds && ${patternsOf(kind)}::text[]
-        and other.owner = s.owner and other.grant_id is not distinct from s.grant_id
-        and other.account_id is not distinct from s.account_id
-        and other.client_id is not distinct from s.client_id
     ) as lanes
     from subscriptions s where lane = ${lane} and state <> 'ended'`.execute(tx);
   const row = rows[0];

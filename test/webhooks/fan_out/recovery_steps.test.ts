@@ -276,3 +276,34 @@ test('a recovery skips the sequences whose deliveries are gone', async (t) => {
   assert.deepEqual(rows, [{ resent: '10', state: 'done' }]);
   assert.ok(steps <= 4, `${steps} steps`);
 });
+
+test('attack: a step takes no longer for a lane that was disabled very many times', async (t) => {
+  const { db } = await openScene(t, 500);
+  const ranges = 5_000;
+  await sql`
+    insert into held_ranges (lane, first, last)
+    select ${lane}::bigint, 2 * number - 1, 2 * number - 1 from generate_series(1, ${ranges}::int) as number`.execute(
+    db,
+  );
+  // The deliveries of the first ranges are no longer kept.
+  await sql`update deliveries set sequence = sequence + ${2 * ranges}::int where lane = ${lane}`.execute(db);
+  await sql`insert into held_ranges (lane, first, last) values (${lane}, ${2 * ranges + 1}, ${2 * ranges + 400})`.execute(
+    db,
+  );
+  await sql`update lane_progress set cursor = ${2 * ranges + 400} where lane = ${lane}`.execute(db);
+  await sql`analyze`.execute(db);
+  await sql`
+    insert into recoveries (id, lane, since, until, states)
+    values (gen_random_uuid(), ${lane}, now() - interval '1 hour', now() + interval '1 hour', '{held}')`.execute(
+    db,
+  );
+  const statements = await captureStatements('force_custom_plan', () => finish(db));
+  const ofRanges = nodesOf(statements).filter((node) => node['Relation Name'] === 'held_ranges');
+  const rows = ofRanges.map(
+    (node) => node['Actual Loops'] * (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)),
+  );
+  assert.ok(rows.length > 0);
+  assert.ok(rows.reduce((sum, count) => sum + count, 0) <= 1_000);
+  const { rows: resent } = await sql<{ resent: string }>`select resent from recoveries`.execute(db);
+  assert.equal(resent[0]?.resent, '400');
+});
