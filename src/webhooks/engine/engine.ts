@@ -12,7 +12,7 @@
 import type { MessagePort } from 'node:worker_threads';
 import { Registry } from 'prom-client';
 import { createSealer } from '../../crypto/sealing.ts';
-import { type Database, isDatabaseUnavailable, openDatabase } from '../../database/database.ts';
+import { type Database, isDatabaseUnavailable } from '../../database/database.ts';
 import { enterEpoch } from '../../database/epoch.ts';
 import { Notifications } from '../../database/notifications.ts';
 import { ensurePartitions } from '../../database/partitions.ts';
@@ -39,6 +39,7 @@ import { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import { holdFailingAgents } from '../subscriptions/agent_hold.ts';
 import { disableFailing, warnFailing } from '../subscriptions/failing.ts';
 import { disableByWorker } from '../subscriptions/subscription_state.ts';
+import { type EngineDatabases, openEngineDatabases } from './engine_databases.ts';
 import {
   type EngineResponses,
   type EngineSettings,
@@ -48,7 +49,6 @@ import {
 } from './engine_messages.ts';
 import { ErrorLog } from './error_log.ts';
 import { LaneWork } from './lane_work.ts';
-import { sessionSettings, withSessionSettings } from './session_settings.ts';
 
 /** Milliseconds between two runs of retention: usually, and if locks of others were in the way. */
 const retentionPauseMs = { usual: 3_600_000, locked: 60_000 };
@@ -60,8 +60,6 @@ const warnPauseMs = 600_000;
  * Bytes of received messages after which the engine reports them to the server. Far below the server's limit for queued bytes.
  */
 const receivedBytesStep = 1_048_576;
-/** Milliseconds that long work waits for other long work. A statement takes at most a minute. */
-const slowWaitMs = 120_000;
 /** Milliseconds between searches for recoveries without a wake-up. */
 const recoveryPauseMs = 5_000;
 
@@ -77,8 +75,8 @@ export function runEngine(settings: EngineSettings, port: MessagePort): void {
 }
 
 class Engine {
+  readonly #databases: EngineDatabases;
   readonly #db: Database;
-  /** A connection for long work, so that it never takes one from the deliveries. Waits at most a second for a lock. */
   readonly #slowDb: Database;
   readonly #notifications: Notifications;
   readonly #cache = new EventCache();
@@ -126,17 +124,13 @@ class Engine {
     this.#collectsGarbage = settings.collectsGarbage ?? false;
     const { databaseUrl, connectionsMax } = settings;
     const secret = Buffer.from(settings.secret);
-    const open = (settings: string, connectionsMax: number, connectionTimeoutMs?: number) =>
-      openDatabase({
-        connectionString: withSessionSettings(databaseUrl, settings),
-        connectionsMax,
-        ...(connectionTimeoutMs === undefined ? {} : { connectionTimeoutMs }),
-        onIdleError: this.#onError,
-        onConnect: async (client) => this.#enter(await enterEpoch(client)),
-      });
-    const db = open(sessionSettings, connectionsMax - 1);
+    this.#databases = openEngineDatabases(databaseUrl, connectionsMax, {
+      onIdleError: this.#onError,
+      onConnect: async (client) => this.#enter(await enterEpoch(client)),
+    });
+    const { db, leaderDb, slowDb } = this.#databases;
     this.#db = db;
-    this.#slowDb = open(`${sessionSettings} -c lock_timeout=1s`, 1, slowWaitMs);
+    this.#slowDb = slowDb;
     const { egress, clientCertificate } = settings;
     this.#tokens = createGuardedFetch(egress, { connectionsMax: tokenConnectionsMax });
     this.#sender = new Sender({
@@ -174,6 +168,7 @@ class Engine {
       metrics,
       onFailing: (lanes) => this.#failing.add(lanes),
       db,
+      leaderDb,
       sender: this.#sender,
       sealer,
       cursors,
@@ -286,8 +281,7 @@ class Engine {
       this.#sender.close(),
       this.#tokens.close(),
       this.#notifications.stop(),
-      this.#db.destroy(),
-      this.#slowDb.destroy(),
+      ...Object.values(this.#databases).map((database: Database) => database.destroy()),
     ]) {
       closing.catch(() => {});
     }
@@ -314,8 +308,7 @@ class Engine {
     this.#keys.stop();
     await this.#notifications.stop();
     this.#errors.stop();
-    await this.#slowDb.destroy();
-    await this.#db.destroy();
+    for (const database of Object.values(this.#databases) as Database[]) await database.destroy();
   }
 
   async #respond(what: keyof EngineResponses): Promise<EngineResponses[keyof EngineResponses]> {

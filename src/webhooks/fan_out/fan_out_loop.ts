@@ -35,6 +35,8 @@ export const downAfterMs = 10_000;
 
 export interface FanOutLoopOptions extends Omit<LeaderOptions, 'held'> {
   db: Database;
+  /** The connection to lead on. It fails soon if no result arrives: then this node, or another one, leads on a new connection. */
+  leaderDb: Database;
   /** This node's id. */
   node: string;
   /**
@@ -116,7 +118,7 @@ export class FanOutLoop {
         const holder = await this.#lease.acquire();
         if (this.#isStopped) break;
         if (holder === 'self') {
-          await this.#options.db.connection().execute((connection) => this.#lead(connection));
+          await this.#options.leaderDb.connection().execute((connection) => this.#lead(connection));
           continue;
         }
         if (holder === 'other') this.#aliveAt = performance.now();

@@ -47,6 +47,8 @@ const holdPauseMs = 5;
 
 export interface WorkerOptions {
   db: Database;
+  /** See `FanOutLoopOptions`. */
+  leaderDb: Database;
   sender: Sender;
   sealer: Sealer;
   cursors: AgentCursors;
@@ -97,7 +99,7 @@ export class Worker {
   constructor(options: WorkerOptions) {
     this.#options = options;
     this.#lanes = new LeasedLanes(options.quotas);
-    const { db, kinds } = options;
+    const { db, leaderDb, kinds } = options;
     const onError = (error: Error) => {
       this.#leases.reconcileSoon();
       options.onError(error);
@@ -145,6 +147,7 @@ export class Worker {
     });
     this.#fanOut = new FanOutLoop({
       db,
+      leaderDb,
       node: this.node.id,
       kinds,
       onError,

@@ -34,8 +34,10 @@ export async function listSubscriptions(
       window ids as (order by id)
       order by id limit ${limit}
     )
-    select listed.has_more, ${withFailing} join listed using (id)
-    where listed.bytes < ${listedFilterBytesMax}::int order by id`.execute(db);
+    -- Each by its id. A plan from when the tables were small would otherwise compare all subscriptions with all lanes.
+    select listed.has_more, found.* from listed
+    cross join lateral (select ${withFailing} where subscriptions.id = listed.id offset 0) as found
+    where listed.bytes < ${listedFilterBytesMax}::int order by listed.id`.execute(db);
   const last = rows.at(-1);
   return { found: rows.map(toSubscription), next: last?.has_more ? last.id : null };
 }

@@ -21,7 +21,8 @@ import { appScopes, publish, subscribe, until } from '../../support/webhooks/app
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 /**
- * A proxy to the database that loses the result of a statement: the database executes it, then the connection is cut.
+ * A proxy to the database that loses the result of a statement: the database executes it, then the connection is cut, or stays open
+ * without a word.
  */
 async function startLossyProxy(t: TestContext, databaseUrl: string) {
   const target = new URL(databaseUrl);
@@ -29,11 +30,15 @@ async function startLossyProxy(t: TestContext, databaseUrl: string) {
   const port = Number(target.port || 5432);
   const sockets = new Set<Socket>();
   let wanted: string | undefined;
+  let isCut = true;
   let losses = 0;
+  const ends: ('node' | 'database')[] = [];
   const server = createServer((inner) => {
     const outer =
       directory === null ? connect(port, target.hostname) : connect(`${directory}/.s.PGSQL.${port}`);
     let isDeaf = false;
+    inner.on('close', () => isDeaf && ends.push('node'));
+    outer.on('close', () => isDeaf && ends.push('database'));
     for (const [socket, other] of [
       [inner, outer],
       [outer, inner],
@@ -50,7 +55,7 @@ async function startLossyProxy(t: TestContext, databaseUrl: string) {
         wanted = undefined;
         isDeaf = true;
         losses += 1;
-        setTimeout(() => inner.destroy(), 300);
+        if (isCut) setTimeout(() => inner.destroy(), 300);
       }
       outer.write(chunk);
     });
@@ -70,7 +75,14 @@ async function startLossyProxy(t: TestContext, databaseUrl: string) {
     loseAnswerTo(statement: string) {
       wanted = statement;
     },
+    /** The same, and the connection stays open. */
+    freezeAt(statement: string) {
+      wanted = statement;
+      isCut = false;
+    },
     losses: () => losses,
+    /** Who closed a connection whose result was lost. The other side follows. */
+    ends: () => ends,
   };
 }
 
@@ -180,6 +192,23 @@ for (const [what, statement] of [
     await second.close();
   });
 }
+
+test('a leader leaves a connection that is silent, before the database ends its session', async (t) => {
+  const { databaseUrl, start, app, baseUrl } = await setUp(t);
+  const subscriber = await startSubscriber(t);
+  const proxy = await startLossyProxy(t, databaseUrl);
+  proxy.freezeAt('insert into deliveries');
+  const server = await start(proxy.url);
+  await subscribe({ request: requester({ baseUrl }, app.userToken) }, { url: subscriber.url });
+  await until(
+    async () => proxy.losses(),
+    (losses) => losses === 1,
+  );
+  await publish(requester({ baseUrl }, app.machineToken), app.account, [1]);
+  await subscriber.waitFor(1);
+  assert.equal(proxy.ends()[0], 'node');
+  await server.close();
+});
 
 test('webhooks 63, 66: two nodes share the work; a stalled one is replaced and resumes without harm', async (t) => {
   const { first, serverA: server, serverB } = await startTwoNodes(t);
