@@ -201,7 +201,10 @@ test('thousands of outcomes without an attempt, such as cancellations, hold up r
   ]);
   await background.settled();
   await recorder.flush();
-  assert.deepEqual(read(10_000)[0], [true, true]);
+  const [isReading, isReadingRetries] = read(10_000)[0] as boolean[];
+  // If outcomes were written before the read of the other lane ended, this lane has been read already.
+  assert.ok(isReading || lane.readThrough === lane.head);
+  assert.ok(isReadingRetries);
   // One read follows the other.
   while (lane.isReading || lane.isReadingRetries) await background.settled();
 });
