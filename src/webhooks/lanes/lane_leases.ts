@@ -11,12 +11,12 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import { downAfterMs } from '../fan_out/fan_out_loop.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
 import type { Lane } from './lane.ts';
+import { LaneGrowth } from './lane_growth.ts';
 import type { LaneHolds } from './lane_holds.ts';
 import type { LaneLoader } from './lane_loader.ts';
 import {
   claimLanes,
   findChangedLanes,
-  findGrownLanes,
   findHeldLanes,
   findOutdatedLanes,
   type Release,
@@ -32,10 +32,9 @@ import { Slices } from './slices.ts';
 /** Maximum lanes that are claimed, and released, at once. */
 const claimMax = 500;
 const releaseMax = 500;
-/** Lanes that one slice of a sweep, one statement of a review, and one statement for heads checks. */
+/** Lanes that one slice of a sweep, and one statement of a review checks. */
 const sweepMax = 5_000;
 const reviewMax = 5_000;
-const headsMax = 5_000;
 /** Waiting lanes that one poll checks for lost notifications. */
 const changedMax = 2_000;
 /** Milliseconds that an idle lane is kept: usually, and at least, if this node leases nearly as many lanes as it may. */
@@ -69,6 +68,7 @@ export interface LaneLeasesOptions {
 
 export class LaneLeases {
   readonly #options: LaneLeasesOptions;
+  readonly #growth: LaneGrowth;
   #claimAt = 0;
   #releaseAt = 0;
   #pollAt = 0;
@@ -90,6 +90,7 @@ export class LaneLeases {
 
   constructor(options: LaneLeasesOptions) {
     this.#options = options;
+    this.#growth = new LaneGrowth(options);
   }
 
   /**
@@ -109,8 +110,11 @@ export class LaneLeases {
     this.#sweepAt = Math.min(this.#sweepAt, this.#sweptAt + reconcileSweepPauseMs);
   }
 
-  /** The same for deliveries that wait already, because the previous leader may have just died. */
-  reconcileNow(): void {
+  /** @param leads whether this node leads the fan-out from now on */
+  lead(leads: boolean): void {
+    this.#growth.leads = leads;
+    if (!leads) return;
+    // Deliveries may wait already, because the previous leader may have just died.
     this.reconcileSoon();
     this.#pollAt = 0;
   }
@@ -199,6 +203,7 @@ export class LaneLeases {
       this.#claim(now);
     }
     if (now >= this.#releaseAt || this.#options.isStopping()) this.#release(now);
+    this.#growth.tick(now);
     if (now >= this.#pollAt) {
       this.#pollAt = now + pollPauseMs;
       this.#poll(now);
@@ -306,7 +311,7 @@ export class LaneLeases {
       } finally {
         this.#isPolling = false;
       }
-      if (node.hasPeers || this.#mustReconcile) await this.#readHeads();
+      if (this.#mustReconcile) await this.#growth.look(true);
       if (now >= this.#sweepAt) {
         this.#sweptAt = now;
         this.#sweepAt = now + sweepPauseMs;
@@ -320,25 +325,6 @@ export class LaneLeases {
         loader.load(held.filter((id) => !lanes.has(id) && !loader.isLoading(id)));
       }
     });
-  }
-
-  /**
-   * Another node may have added deliveries to lanes of this node. A lane with deliveries that are not read yet is looked at after them.
-   * Idle lanes are released after some seconds, so the others had a delivery lately, or have a retry to come.
-   */
-  async #readHeads(): Promise<void> {
-    const { db, lanes } = this.#options;
-    // The next poll may not read heads.
-    const isAll = this.#mustReconcile;
-    const all = [...lanes.all()].filter((lane) => isAll || lane.readThrough >= lane.head);
-    for (let first = 0; first < all.length; first += headsMax) {
-      for (const [id, head] of await findGrownLanes(db, all.slice(first, first + headsMax))) {
-        const lane = lanes.get(id);
-        if (lane === undefined || head <= lane.head) continue;
-        lane.head = head;
-        lanes.reschedule(lane);
-      }
-    }
   }
 
   /**

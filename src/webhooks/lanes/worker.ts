@@ -155,7 +155,7 @@ export class Worker {
       isBehind: () => this.#lanes.hasPlenty,
       owns: (lane) => this.#leases.owns(lane),
       onLeadership: (leads) => {
-        if (leads) this.#leases.reconcileNow();
+        this.#leases.lead(leads);
         options.onLeadership(leads);
       },
       onBegin: () => this.#loader.beginPass(),
