@@ -14,6 +14,7 @@ import type { Config } from './config/config.ts';
 import { createSealer } from './crypto/sealing.ts';
 import type { Database } from './database/database.ts';
 import type { GuardedFetch } from './egress/fetch.ts';
+import { OriginTurns } from './egress/origin_turns.ts';
 import type { FanOutWaker } from './events/fan_out_waker.ts';
 import { guardBodies, limitGuard, showRateLimit } from './grants/limited_guard.ts';
 import type { Guard } from './grants/principal.ts';
@@ -23,6 +24,7 @@ import type { RateLimiter } from './http/rate_limit.ts';
 import { type SlotLimits, StreamSlots } from './http/stream_slots.ts';
 import { registerMcp } from './mcp/endpoint.ts';
 import { AgentEvents } from './mcp/events/agent_events.ts';
+import { apiLimits } from './mcp/tools/api_tool.ts';
 import { managementTools } from './mcp/tools/management_tools.ts';
 import type { Tool } from './mcp/tools/tool.ts';
 import { collectTools, scopesOf } from './mcp/tools/tools.ts';
@@ -88,7 +90,12 @@ function registerAgents(
   const { config, platform, limiter, authorization, apiFetch } = parts;
   const { mcp, brand } = platform;
   const { exchangeToken } = authorization;
-  const derived = collectTools(operations, platform.tools, { exchangeToken, fetch: apiFetch });
+  const turns = new OriginTurns(apiLimits.connectionsMax);
+  const derived = collectTools(operations, platform.tools, {
+    exchangeToken,
+    fetch: apiFetch,
+    inTurn: (url, account, call) => turns.run(url, account, call),
+  });
   const events = createEvents(app, parts);
   // A client asks for the scopes that it is told. Those of management are for apps that ask for them by name.
   const scopes = [...new Set([...scopesOf(derived), ...events.scopes])];

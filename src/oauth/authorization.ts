@@ -38,6 +38,7 @@ import { createLoginSessions, type LoginSessions } from './login_session.ts';
 import { LogoutNotifier } from './logout/notifier.ts';
 import { mountProvider } from './mount.ts';
 import { openCertificateReader } from './mtls/mtls.ts';
+import { outgoingMax } from './outgoing_requests.ts';
 import { createSubjects, type SubjectOf } from './pairwise.ts';
 import { type ProtectedResource, registerProtectedResource } from './protected_resource.ts';
 import { logProtocol } from './protocol_log.ts';
@@ -106,7 +107,10 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const verifier = new AccessTokenVerifier(config.baseUrl, opaqueTokenLookup(db), () => keyring.refresh());
   const readCertificate = openCertificateReader(settings, config);
   // Strangers choose the hosts, whose handshakes must not delay requests of others.
-  const outgoing = createGuardedFetch({ ...options.egress, allowLoopback: config.insecureSubscribers });
+  const outgoing = createGuardedFetch(
+    { ...options.egress, allowLoopback: config.insecureSubscribers },
+    { connectionsMax: outgoingMax },
+  );
   const fetch = limitRequestRate(outgoing.fetch);
   let provider: Provider | undefined;
   let signingKeys: SigningKeys = { privateKeys: [], publicKeys: [] };

@@ -22,11 +22,21 @@ export class OwnerTurns<Thing> {
     else those.push(...things);
   }
 
+  /** The owners in the order of their turns. One whose thing is taken meanwhile comes again. */
+  owners(): MapIterator<string> {
+    return this.#waiting.keys();
+  }
+
   /** Takes the first thing of the next owner, whose next turn comes after those of all others. */
   take(): Thing | undefined {
-    const [turn] = this.#waiting;
-    if (turn === undefined) return undefined;
-    const [owner, those] = turn;
+    const { next } = this;
+    return next === undefined ? undefined : this.takeOf(next);
+  }
+
+  /** Takes the first thing of an owner, whose next turn comes after those of all others. */
+  takeOf(owner: string): Thing | undefined {
+    const those = this.#waiting.get(owner);
+    if (those === undefined) return undefined;
     const thing = those.shift();
     this.#waiting.delete(owner);
     if (those.length > 0) this.#waiting.set(owner, those);

@@ -467,3 +467,33 @@ test('sign-ins that wait for a provider that hangs keep no places from others', 
   for (const response of open) response.destroy();
   await Promise.all(returning);
 });
+
+test('codes of one network that a provider is slow to refuse hold up no sign-in of another', async (t) => {
+  const behindProxy = { NUNCIO_TRUST_PROXY: '127.0.0.1' };
+  const flooded = await startServerWithProviders(t, [declare('one', one)], 'open', behindProxy);
+  const reader = await createTestClient(flooded);
+  const open: ServerResponse[] = [];
+  one.overrides.set('/token', (_request, response) => open.push(response));
+  t.after(() => one.overrides.delete('/token'));
+  const from = (network: string) => ({ headers: { 'x-forwarded-for': network } });
+  const press = async () => {
+    const browser = new TestBrowser(flooded.baseUrl);
+    const { leftTo } = await pressButton(browser, await openLoginPage(flooded, browser, reader), 'one');
+    return { browser, authorize: leftTo as URL };
+  };
+  const answer = ({ browser, authorize }: Awaited<ReturnType<typeof press>>, network: string) =>
+    browser.request(callbackOf(authorize, { iss: one.issuer }), from(network));
+  const begun = await Promise.all(Array.from({ length: 30 }, press));
+  const returning = begun.map((each) => answer(each, '192.0.2.1'));
+  await until(
+    async () => open.length,
+    (length) => length === 7,
+  );
+  one.overrides.delete('/token');
+  const other = await press();
+  one.idToken = () => one.sign({ nonce: other.authorize.searchParams.get('nonce'), sub: newId() });
+  assert.equal((await answer(other, '192.0.2.2')).status, 303);
+  assert.equal(open.length, 7);
+  for (const response of open) response.destroy();
+  for (const response of await Promise.all(returning)) await response.text();
+});

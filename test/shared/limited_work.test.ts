@@ -35,3 +35,22 @@ test('work that fails gives its place to the next', async () => {
   assert.equal(await next, 'done');
   assert.equal(await work.run('b', async () => 'again'), 'again');
 });
+
+test('with shares, an owner whose pieces hang leaves places to others, and gets more when others end', async () => {
+  const work = new LimitedWork(16, true);
+  const ends: (() => void)[] = [];
+  const run = (owner: string) => work.run(owner, () => new Promise<void>((resolve) => ends.push(resolve)));
+  const hanging = Array.from({ length: 40 }, () => run('a'));
+  assert.equal(ends.length, 7);
+  assert.equal(work.waitingOf('a'), 33);
+  for (const owner of ['b', 'c', 'd']) await work.run(owner, async () => {});
+  // Others with something running share what is left.
+  const others = Array.from({ length: 8 }, () => run('b'));
+  assert.equal(ends.length, 7 + 4);
+  while (ends.length > 0) {
+    (ends.shift() as () => void)();
+    await new Promise(setImmediate);
+  }
+  await Promise.all([...hanging, ...others]);
+  assert.equal(work.waitingOf('a'), 0);
+});

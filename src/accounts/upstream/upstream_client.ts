@@ -10,6 +10,7 @@ import type * as OpenId from 'openid-client';
 import { isLoopbackHost } from '../../config/config.ts';
 import type { ConnectorOptions } from '../../egress/connector.ts';
 import { createGuardedFetch, fetchTimeoutMs, type GuardedFetch } from '../../egress/fetch.ts';
+import { OriginTurns } from '../../egress/origin_turns.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { readIdentity, type VerifiedIdentity } from './identity.ts';
 import type { UpstreamProvider } from './provider_settings.ts';
@@ -21,6 +22,12 @@ const metadataMs = 3_600_000;
 const staleMetadataMs = 86_400_000;
 /** Pause between attempts to read the metadata of an unavailable provider. */
 const retryPauseMs = 3_000;
+/**
+ * Exchanges of codes at once, of which networks have shares: anyone can send codes that the provider looks up and refuses. How many of
+ * one network may wait. Each needs one connection, and metadata another.
+ */
+const exchangesMax = 16;
+const waitingMax = 50;
 /** `max_age` for a request with `prompt=login`: it makes the provider add `auth_time` to the ID token. */
 const freshMaxAgeSeconds = 300;
 
@@ -63,9 +70,10 @@ export interface UpstreamClient {
    * Exchanges the code and verifies the ID token: signature, `iss`, `aud`, `azp`, `exp`, `iat`, `nonce`, and the `iss` of the
    * response (RFC 9207).
    * @param url the callback URL with the parameters of the authorization response
+   * @param network who sent it: networks take turns
    * @throws UpstreamError
    */
-  exchange: (url: URL, login: StartedLogin) => Promise<VerifiedIdentity>;
+  exchange: (url: URL, login: StartedLogin, network: string) => Promise<VerifiedIdentity>;
   close: () => Promise<void>;
 }
 
@@ -86,12 +94,16 @@ export interface UpstreamClientOptions {
 export function createUpstreamClient(options: UpstreamClientOptions): UpstreamClient {
   const { provider, redirectUri } = options;
   const issuer = new URL(provider.issuer);
-  const { fetch, close } = createGuardedFetch({
-    ...options.egress,
-    allowLoopback: isLoopbackHost(issuer.hostname),
-    trustedHost: issuer.hostname.replace(/^\[(.*)\]$/, '$1'),
-    isNamedByOperator: true,
-  });
+  const { fetch, close } = createGuardedFetch(
+    {
+      ...options.egress,
+      allowLoopback: isLoopbackHost(issuer.hostname),
+      trustedHost: issuer.hostname.replace(/^\[(.*)\]$/, '$1'),
+      isNamedByOperator: true,
+    },
+    { connectionsMax: exchangesMax + 1 },
+  );
+  const turns = new OriginTurns(exchangesMax, waitingMax);
   const discover = cacheMetadata(() => readMetadata(options, issuer, fetch));
 
   return {
@@ -119,10 +131,11 @@ export function createUpstreamClient(options: UpstreamClientOptions): UpstreamCl
         });
       }
     },
-    async exchange(url, { state, browserSecret }) {
+    async exchange(url, { state, browserSecret }, network) {
       const discovered = await discover();
+      const exchange = () => exchangeCode(discovered, provider, url, state, browserSecret);
       try {
-        return await waitElsewhere(() => exchangeCode(discovered, provider, url, state, browserSecret));
+        return await waitElsewhere(() => turns.run(issuer, network, exchange));
       } catch (error) {
         throw toUpstreamError(error, discovered.openid);
       }

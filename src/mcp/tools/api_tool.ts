@@ -33,7 +33,7 @@ export interface ApiTarget {
 }
 
 /** Time for a call in milliseconds, size of its response in bytes, connections to one API. */
-export const apiLimits = { timeoutMs: 30_000, bytesMax: 1_048_576, connectionsMax: 32 } satisfies FetchLimits;
+export const apiLimits = { timeoutMs: 30_000, bytesMax: 1_048_576, connectionsMax: 48 } satisfies FetchLimits;
 
 const targetMembers: Readonly<Record<keyof ApiTarget, true>> = { resource: true, url: true, method: true };
 
@@ -132,25 +132,31 @@ function isScalar(schema: unknown): boolean {
 export function callApi(
   tool: ToolDescription,
   { resource, url, method: declared }: ApiTarget,
-  { exchangeToken, fetch }: ToolServices,
+  { exchangeToken, fetch, inTurn }: ToolServices,
 ): Tool['run'] {
   const method = declared ?? (tool.scope.startsWith('read:') ? 'GET' : 'POST');
   const readOutput = createOutputReader(tool);
   return async ({ arguments: given, principal, signal }) => {
     const { target, body } = buildRequest(url, method, given);
-    const token = await exchangeToken(principal, { audience: resource, scopes: [tool.scope] });
-    const headers: Record<string, string> = {
-      accept: 'application/json',
-      authorization: `Bearer ${token}`,
-      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+    const send = async () => {
+      if (signal.aborted) throw cancelled();
+      const token = await exchangeToken(principal, { audience: resource, scopes: [tool.scope] });
+      const headers: Record<string, string> = {
+        accept: 'application/json',
+        authorization: `Bearer ${token}`,
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      };
+      return fetch(target, { method, headers, body, signal }).catch((cause) => {
+        throw signal.aborted ? cancelled() : unreachable(cause, method);
+      });
     };
-    const response = await fetch(target, { method, headers, body, signal }).catch((cause) => {
-      throw signal.aborted ? new ToolError('The call was cancelled.') : unreachable(cause, method);
-    });
+    const response = await inTurn(target, principal.accountId ?? principal.clientId, send);
     if (response.status < 200 || response.status > 299) throw await refused(response, method);
     return readOutput(Buffer.from(await response.arrayBuffer()));
   };
 }
+
+const cancelled = () => new ToolError('The call was cancelled.');
 
 function buildRequest(
   url: string,

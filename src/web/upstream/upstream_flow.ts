@@ -30,6 +30,7 @@ import {
 } from '../../accounts/upstream/upstream_login.ts';
 import type { Database } from '../../database/database.ts';
 import { readCookie } from '../../http/cookie.ts';
+import { networksOf } from '../../http/network.ts';
 import { countAddress, type RateLimiter } from '../../http/rate_limit.ts';
 import { sendPage } from '../page.ts';
 import type { RefusedPage, SignInTrace } from '../sign_in_trace.ts';
@@ -113,7 +114,8 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
       try {
         const { search } = new URL(request.url, baseUrl);
         const url = new URL(callbackPath(client.provider.id) + search, baseUrl);
-        const identity = await client.exchange(url, { state, browserSecret });
+        const { near, wide } = networksOf(request.ip);
+        const identity = await client.exchange(url, { state, browserSecret }, wide ?? near);
         await storeIdentity(db, browserSecret, identity);
       } catch (error) {
         if (error instanceof UpstreamError && login.interactionUid !== null) {

@@ -267,6 +267,27 @@ test('an API that introspects refuses a call whose grant is withdrawn meanwhile'
   );
 });
 
+test('an API that hangs for one account responds to others', async () => {
+  const slow: (() => void)[] = [];
+  onArrival = () => new Promise<void>((resolve) => slow.push(resolve));
+  const mine = await Promise.all([1, 2].map(() => mcpToken(server, { account, client, scopes })));
+  const hanging = Array.from({ length: 40 }, (_none, index) =>
+    callTool(server, mine[index % 2]?.accessToken as string, 'note_get', { id: 'n1' }),
+  );
+  // As many as the account gets.
+  await until(
+    async () => slow.length,
+    (length) => length === 21,
+  );
+  onArrival = async () => {};
+  const other = await mcpToken(server, { account: await createTestAccount(server), client, scopes });
+  const { structuredContent } = await callTool(server, other.accessToken, 'note_get', { id: 'n2' });
+  assert.equal(structuredContent.id, 'n2');
+  assert.equal(slow.length, 21);
+  for (const respond of slow) respond();
+  for (const { isError } of await Promise.all(hanging)) assert.equal(isError, undefined);
+});
+
 test('no exchanged token is stored', async () => {
   await callTool(server, token, 'note_get', { id: 'n1' });
   const { rows } = await sql<{ count: number }>`select count(*)::int as count from access_tokens`.execute(

@@ -24,6 +24,7 @@ import {
 import { signInByOpenidClient } from '../../support/clients/openid_client.ts';
 import { type Document, siteEgress, startSite } from '../../support/network/site.ts';
 import { freePort, startTestServer, type TestServer, testSecret } from '../../support/servers/server.ts';
+import { until } from '../../support/webhooks/apps.ts';
 
 const site = await startSite({ after });
 const server = await startTestServer({ after }, {}, 'dev', undefined, siteEgress);
@@ -480,4 +481,32 @@ test('oauth 86: an address that introduces too many apps by documents is rate li
   assert.match((await ask(known.id)).text, /name="password"/);
   await sql`delete from registration_windows`.execute(server.db);
   assert.match((await ask(fresh.id)).text, /name="password"/);
+});
+
+test('paths of a host that hang for one network hold up no app there for others', async (t) => {
+  const behindProxy = { NUNCIO_TRUST_PROXY: '127.0.0.1' };
+  const flooded = await startTestServer(t, behindProxy, 'dev', undefined, siteEgress);
+  const hanging: (() => void)[] = [];
+  const open = (client: Pick<TestClient, 'id' | 'redirectUri'>, network: string) => {
+    const pkce = { code_challenge: createPkce().challenge, code_challenge_method: 'S256' };
+    const url = authorizationUrl(flooded, client, { ...pkce, scope: 'read:posts' });
+    return fetch(url, { redirect: 'manual', headers: { 'x-forwarded-for': network } });
+  };
+  const refusals = Array.from({ length: 40 }, (_none, index) => {
+    const path = `/hangs/${index}`;
+    site.serve(path, (_request, response) => hanging.push(() => response.writeHead(404).end()));
+    return open({ id: site.url(path), redirectUri }, '192.0.2.1');
+  });
+  await until(
+    async () => hanging.length,
+    (length) => length === 7,
+  );
+  assert.equal((await open(serveClient('/served.json'), '192.0.2.2')).status, 303);
+  assert.equal(hanging.length, 7);
+  const done = Promise.all(refusals);
+  const timer = setInterval(() => {
+    for (const respond of hanging.splice(0)) respond();
+  }, 1);
+  for (const { status } of await done) assert.equal(status, 400);
+  clearInterval(timer);
 });
