@@ -95,6 +95,10 @@ test('attack: many requests for the metadata document of one app whose server ha
     fetch(url, { headers: network(50 + index), redirect: 'manual' }),
   );
   await until(fetchesCounted, (fetches) => fetches >= before + places);
+  await until(
+    async () => open.size,
+    (size) => size === 1,
+  );
   assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
   assert.equal(open.size, 1, 'others are served meanwhile');
   for (const response of open) response.destroy();

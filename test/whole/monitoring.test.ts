@@ -37,6 +37,9 @@ function metricsOf(expression: string): { name: string; labels: string[] }[] {
   }));
 }
 
+// Built outside the test, whose time is limited.
+const promtool = await prepareGoTool('github.com/prometheus/prometheus/cmd/promtool', 'v0.316.0');
+
 test('every metric of the alerts and of the dashboard is one of a running server, with its labels', async (t) => {
   const server = await startTestServer({ after }, { NUNCIO_CONCURRENT_REQUESTS: '64' });
   const subscriber = await startSubscriber(t);
@@ -108,7 +111,6 @@ test('the panels of the dashboard have their own ids and titles', () => {
 });
 
 test('promtool accepts the alerts, and each fires when it should and only then', async (t) => {
-  const promtool = await prepareGoTool('github.com/prometheus/prometheus/cmd/promtool', 'v0.316.0');
   if ('missing' in promtool) return t.skip(promtool.missing);
   const { program } = promtool;
   const output = async (...words: string[]) => {

@@ -16,6 +16,10 @@ import { answer, startSubscriber } from '../support/webhooks/subscriber.ts';
 const folder = await mkdtemp(join(tmpdir(), 'nuncio-tracing-'));
 after(() => rm(folder, { recursive: true, force: true }));
 
+// Built outside the test, whose time is limited.
+const collectorProgram = await prepareCollector();
+const sdk = await prepareNodePackage('@opentelemetry/sdk-node', '0.301.0');
+
 /** Starts a collector that prints the spans it receives by OTLP over HTTP. */
 async function startCollector(t: TestContext, program: string) {
   const port = await freePort();
@@ -63,9 +67,7 @@ async function writeTelemetry(sdk: string, url: string): Promise<string> {
 }
 
 test('a collector gets one trace from the API call over the transaction to each attempt', async (t) => {
-  const collectorProgram = await prepareCollector();
   if ('missing' in collectorProgram) return t.skip(collectorProgram.missing);
-  const sdk = await prepareNodePackage('@opentelemetry/sdk-node', '0.301.0');
   if ('missing' in sdk) return t.skip(sdk.missing);
   const collector = await startCollector(t, collectorProgram.program);
   const telemetry = await writeTelemetry(sdk.folder, collector.url);
