@@ -25,8 +25,9 @@ export const queueVariable = 'TEST_QUEUE';
 
 export const workerFile = fileURLToPath(new URL('worker.ts', import.meta.url));
 
-/** Files that need a process of their own, because they measure its memory or end it. */
+/** Files that need a process of their own, because they measure its memory, end it, or need statements that are prepared: a process has 500. */
 const alone: readonly string[] = [
+  'database/translated_errors.test.ts',
   'garbage_collection.test.ts',
   'webhooks/engine/memory.test.ts',
   'webhooks/engine/thread.test.ts',
