@@ -4,19 +4,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sql } from 'kysely';
 import { newId } from '../../src/crypto/ids.ts';
-import { openDatabase } from '../../src/database/database.ts';
 import { createGrant, withdrawGrantsOfClient } from '../../src/grants/grant.ts';
 import { findWithdrawnApp } from '../../src/oauth/connected_apps.ts';
-import { createDatabase } from '../support/database/database.ts';
+import { openTestDatabase } from '../support/database/open_database.ts';
 import { captureStatements, planModes, rowsOf } from '../support/database/plans.ts';
 
 test('attack: finding a disconnected app does not read the grants of other users', async (t) => {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
+  const { db } = await openTestDatabase(t, 2);
   const [account, other] = [newId(), newId()];
   await sql`
     insert into accounts (id, email, name) values (${account}, 'ann@example.com', ''), (${other}, 'bob@example.com', '')`.execute(

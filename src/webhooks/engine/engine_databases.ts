@@ -20,7 +20,7 @@ export interface EngineDatabases {
   slowDb: Database;
 }
 
-export type ConnectionEvents = Required<Pick<DatabaseOptions, 'onIdleError' | 'onConnect'>>;
+type ConnectionEvents = Required<Pick<DatabaseOptions, 'onIdleError' | 'onConnect'>>;
 
 export function openEngineDatabases(
   url: string,

@@ -1,24 +1,14 @@
 /** Which subscriptions of an owner are told about another one of it, and what finding them reads. No server runs. */
 
 import assert from 'node:assert/strict';
-import { type TestContext, test } from 'node:test';
+import { test } from 'node:test';
 import { sql } from 'kysely';
 import { newId } from '../../../src/crypto/ids.ts';
-import { type Database, openDatabase } from '../../../src/database/database.ts';
+import type { Database } from '../../../src/database/database.ts';
 import { failingName } from '../../../src/events/built_in_names.ts';
 import { notifyOwner } from '../../../src/webhooks/subscriptions/subscription_state.ts';
-import { createDatabase } from '../../support/database/database.ts';
+import { openTestDatabase } from '../../support/database/open_database.ts';
 import { captureStatements, planModes, rowsOf } from '../../support/database/plans.ts';
-
-async function openScene(t: TestContext): Promise<Database> {
-  const database = await createDatabase();
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 2 });
-  t.after(async () => {
-    await db.destroy();
-    await database.drop();
-  });
-  return db;
-}
 
 interface Place {
   owner: 'grant' | 'user' | 'client';
@@ -49,7 +39,7 @@ async function told(db: Database, lane: number): Promise<number[]> {
 }
 
 test('subscriptions of the same grant, user or app are told, and no others', async (t) => {
-  const db = await openScene(t);
+  const { db } = await openTestDatabase(t, 2);
   const [account, client] = [newId(), 'app'];
   const [grant, otherGrant] = [newId(), newId()];
   for (const [first, place] of [
@@ -73,7 +63,7 @@ test('subscriptions of the same grant, user or app are told, and no others', asy
 });
 
 test('attack: warning one owner does not read the subscriptions of others', async (t) => {
-  const db = await openScene(t);
+  const { db } = await openTestDatabase(t, 2);
   const [account, grant] = [newId(), newId()];
   const places: Place[] = [
     { owner: 'grant', grant, account, client: 'app' },
