@@ -207,7 +207,7 @@ function policy(options: ProviderOptions): Configuration {
       DeviceCode: deviceCodeSeconds,
       IdToken: idTokenSeconds,
       Interaction: interactionSeconds,
-      Session: sessionSeconds,
+      Session: sessionTtl,
       RefreshToken: refreshTokenTtl,
     },
     interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
@@ -230,6 +230,11 @@ function accessTokenTtl(
   token: { resourceServer?: { accessTokenTTL?: number | undefined } | undefined },
 ): number {
   return token.resourceServer?.accessTokenTTL ?? accessTokenSeconds;
+}
+
+/** Without a user, a session only has the state of a page, and anyone can open such pages. */
+function sessionTtl(_ctx: unknown, { accountId }: { accountId?: string | undefined }): number {
+  return accountId === undefined ? interactionSeconds : sessionSeconds;
 }
 
 /** 30 days from the last use, but at most 180 days from the first. */

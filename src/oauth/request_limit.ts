@@ -1,6 +1,7 @@
 /**
  * Limits how many authorization, pushed authorization (RFC 9126 section 2.3) and device requests one address may start
- * per minute: each stores a row and requires no credentials.
+ * per minute, and how many pages of sign-out and devices it may open: each stores a row and requires no credentials. So does each change of
+ * a registration, for which anyone can register: the audit log keeps it.
  */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -9,9 +10,12 @@ import { countAddress } from '../http/rate_limit.ts';
 import { basicClientId } from './explanation.ts';
 import { addressRemedy, limitedError, reportLimited } from './limited_request.ts';
 import type { ProviderOptions } from './provider_options.ts';
+import { registrationPath } from './registration/registration.ts';
 
-/** Endpoints that start a flow. */
-const limitedPaths = new Set(['/oauth/authorize', '/oauth/par', '/oauth/device']);
+/** Endpoints that start a flow, and the others. */
+const flowPaths = new Set(['/oauth/authorize', '/oauth/par', '/oauth/device']);
+const otherPaths = new Set(['/oauth/logout', '/device', `${registrationPath}/:clientId`]);
+const pagePaths = new Set(['/oauth/authorize', '/oauth/logout', '/device']);
 
 const description = 'too many requests, try again later';
 
@@ -25,22 +29,15 @@ export function createRequestLimit({
   clients,
 }: Pick<ProviderOptions, 'limiter' | 'pages' | 'traces' | 'clients'>): RejectIfLimited {
   return (request, reply, path) => {
-    if (!limitedPaths.has(path)) return false;
+    if (!flowPaths.has(path) && !otherPaths.has(path)) return false;
     try {
       countAddress(limiter, 'begin ', request.ip);
       return false;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      // The body of the other requests is not read.
-      const { client_id: inQuery } = request.query as Record<string, unknown>;
-      const clientId = inQuery ?? basicClientId(request.headers.authorization ?? '');
-      reportLimited(traces, clients, {
-        ...{ name: 'authorize', requestId: request.id, address: request.ip, clientId, problem: error },
-        remedy: `It counts the authorization requests and sign-ins that begin at one address. ${addressRemedy}`,
-        keys: () => [],
-      });
+      if (flowPaths.has(path)) report(request, error);
       reply.code(error.status).headers(error.headers).header('cache-control', 'no-store');
-      if (path === '/oauth/authorize') {
+      if (pagePaths.has(path)) {
         reply
           .type('text/html; charset=utf-8')
           .send(pages.error({ code: limitedError, description, requestId: request.id }));
@@ -48,4 +45,15 @@ export function createRequestLimit({
       return true;
     }
   };
+
+  function report(request: FastifyRequest, problem: Problem): void {
+    // The body of the other requests is not read.
+    const { client_id: inQuery } = request.query as Record<string, unknown>;
+    const clientId = inQuery ?? basicClientId(request.headers.authorization ?? '');
+    reportLimited(traces, clients, {
+      ...{ name: 'authorize', requestId: request.id, address: request.ip, clientId, problem },
+      remedy: `It counts the authorization requests, sign-ins and sign-outs that begin at one address. ${addressRemedy}`,
+      keys: () => [],
+    });
+  }
 }
