@@ -1,4 +1,4 @@
-/** A user of many apps that never respond signs out again and again: the notices of other users do not wait for those. */
+/** A user signs out again and again: the notices of other users do not wait for those. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -23,6 +23,23 @@ async function waiting(accountId: string): Promise<number> {
     where account_id = ${accountId} and attempts = 0 and delivered_at is null`.execute(server.db);
   return rows[0]?.count ?? 0;
 }
+
+test('a user’s many notices to an app take turns with those of its other users', async () => {
+  site.serve('/slow', (_request, response) => void setTimeout(() => response.writeHead(204).end(), 20));
+  const hostile = await createTestAccount(server);
+  const other = await createTestAccount(server);
+  const app = await createReceiver('/slow');
+  for (let count = 0; count < 200; count += 1) {
+    await addLogoutNotice(server.db, { clientId: app.id, accountId: hostile.id, sessionId: null });
+  }
+  const before = await waiting(hostile.id);
+  await addLogoutNotice(server.db, { clientId: app.id, accountId: other.id, sessionId: null });
+  const left = await until(
+    async () => ({ others: await waiting(other.id), hostile: await waiting(hostile.id) }),
+    ({ others }) => others === 0,
+  );
+  assert.ok(before - left.hostile < 40, `${before - left.hostile} of ${before} were sent before`);
+});
 
 test('a user’s notices to many apps that hang leave places for the notices of others', async () => {
   site.serve('/hangs', () => {});

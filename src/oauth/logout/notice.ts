@@ -40,7 +40,7 @@ const perAccountMax = 4;
 const examinedMax = 500;
 
 /**
- * Claims due notices. No other node gets them for the duration of the claim.
+ * Claims due notices, those of an app by turns of its users. No other node gets them for the duration of the claim.
  * @param busy clients with attempts in flight, and accounts that have their share of those. They are skipped, because slow clients
  *   must not delay the others
  */
@@ -54,14 +54,16 @@ export async function claimLogoutNotices(
     where id in (
       select n.id
       from (
-        select id, row_number() over (partition by client_id order by due_at, id) as place,
-          row_number() over (partition by account_id order by due_at, id) as place_of_account
+        select id, place_of_account, row_number() over (partition by client_id order by of_user, due_at, id) as place
         from (
-          select id, client_id, account_id, due_at from logout_notices
-          where delivered_at is null and given_up_at is null and due_at <= now()
-            and client_id <> all(${busy.clients}::text[]) and account_id <> all(${busy.accounts}::uuid[])
-          order by due_at
-          limit ${examinedMax}) due) placed
+          select *, row_number() over (partition by account_id order by due_at, id) as place_of_account,
+            row_number() over (partition by client_id, account_id order by due_at, id) as of_user
+          from (
+            select id, client_id, account_id, due_at from logout_notices
+            where delivered_at is null and given_up_at is null and due_at <= now()
+              and client_id <> all(${busy.clients}::text[]) and account_id <> all(${busy.accounts}::uuid[])
+            order by due_at
+            limit ${examinedMax}) due) counted) placed
       join logout_notices n on n.id = placed.id
       where placed.place <= ${perClientMax} and placed.place_of_account <= ${perAccountMax}
         and n.delivered_at is null and n.given_up_at is null and n.due_at <= now()
