@@ -1,7 +1,8 @@
 /**
  * The withdrawal list: access tokens that are valid by signature and expiry but must be refused. It is kept in memory, so the API
  * runs no query per request. A notification makes a node read what is new, in pages. A node trusts the list for at most a second after a
- * read. A node that cannot read the database responds 503. Owns the table `withdrawals`, which database triggers also write.
+ * read. While it reads very many entries, such as at its start, it asks the database for each token. A node that cannot read the database
+ * responds 503. Owns the table `withdrawals`, which database triggers also write.
  */
 
 import { sql } from 'kysely';
@@ -89,6 +90,8 @@ export class WithdrawalList {
   #epoch = '';
   #readAt = Number.NEGATIVE_INFINITY;
   #reading: Promise<void> | undefined;
+  /** Resolves when a read turns out to have more than one page. Each read that is complete leaves another one. */
+  #isLong = Promise.withResolvers<void>();
   #sweptAt = performance.now();
 
   constructor(db: Database, notifications: Notifications) {
@@ -118,6 +121,17 @@ export class WithdrawalList {
     // error.
     this.#reading.catch(() => {});
     return undefined;
+  }
+
+  /**
+   * Whether a token is withdrawn, by this list or, while it is read for long, by the database.
+   * @throws Error of the database if neither can be read
+   */
+  async includes(token: Withdrawable): Promise<boolean> {
+    const reading = this.fresh();
+    if (reading === undefined) return this.has(token);
+    const isRead = await Promise.race([reading.then(() => true), this.#isLong.promise.then(() => false)]);
+    return isRead ? this.has(token) : isWithdrawn(this.#db, token);
   }
 
   has(token: Withdrawable): boolean {
@@ -168,7 +182,9 @@ export class WithdrawalList {
         scan.position = [id, kind, subject];
       }
       if (rows.length < pageRows) break;
+      this.#isLong.resolve();
     }
+    this.#isLong = Promise.withResolvers();
     this.#snapshot = scan.snapshot;
     this.#scan = undefined;
     this.#readAt = scan.startedAt;

@@ -66,8 +66,8 @@ export function createGuard(options: GuardOptions): Guard {
     const claims = presented.claims?.audience.includes(audience) ? presented.claims : undefined;
     if (claims === undefined || claims.expiresAt * 1_000 <= Date.now())
       throw reject(scheme, 'invalid_token', 'The access token is invalid or has expired.');
-    await requireFresh(withdrawals);
-    if (withdrawals.has(claims)) throw reject(scheme, 'invalid_token', 'The access token has been revoked.');
+    if (await isRevoked(withdrawals, claims))
+      throw reject(scheme, 'invalid_token', 'The access token has been revoked.');
     if (verified === undefined) {
       // Once per request, because a DPoP proof can be used only once.
       await requirePossession({ request, scheme, token, claims }, options, reject);
@@ -196,9 +196,9 @@ async function requireProof(
 }
 
 /** Rejects all requests while the node cannot read the withdrawal list. */
-async function requireFresh(withdrawals: WithdrawalList): Promise<void> {
+async function isRevoked(withdrawals: WithdrawalList, claims: AccessTokenClaims): Promise<boolean> {
   try {
-    await withdrawals.fresh();
+    return await withdrawals.includes(claims);
   } catch (cause) {
     throw new Problem(503, 'The database is unreachable.', {
       code: 'database-unavailable',

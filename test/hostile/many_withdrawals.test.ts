@@ -278,3 +278,22 @@ test('a request does not trust a read that began long before it', async (t) => {
   assert.ok(list.has(withdrawable('meanwhile')));
   await first;
 });
+
+test('a node that reads very many entries asks the database for the tokens of requests meanwhile', async () => {
+  const [one, other] = [withdrawable(newId()), withdrawable(newId())];
+  await sql`
+    insert into withdrawals (subject, kind, until)
+    select gen_random_uuid()::text, 'token', now() + interval '1 hour' from generate_series(1, 60000)`.execute(
+    db,
+  );
+  await sql`
+    insert into withdrawals (subject, kind, until) values (${one.tokenId}, 'token', now() + interval '1 hour')`.execute(
+    db,
+  );
+  const list = deafList();
+  assert.deepEqual(await Promise.all([one, other].map((token) => list.includes(token))), [true, false]);
+  assert.ok(!list.has(one), 'the last page has been read');
+  await list.fresh();
+  assert.deepEqual(await Promise.all([one, other].map((token) => list.includes(token))), [true, false]);
+  assert.ok(list.has(one));
+});
