@@ -8,17 +8,12 @@
  */
 
 import { TokenBucket } from '../../shared/token_bucket.ts';
-import { circuitFailures, circuitPause } from '../sending/retry_schedule.ts';
+import { circuitPause } from '../sending/retry_schedule.ts';
 import type { Lane } from './lane.ts';
 import { Window } from './window.ts';
 
 /** Seconds of its rate that may start at once after a quiet time. */
 const burstSeconds = { unknown: 4, known: 0.1 };
-/**
- * Total failures that pause an unknown host for all accounts. Ten failures of one account pause it for that account.
- */
-const failuresOfAll = 100;
-
 export interface DestinationQuotas {
   /** Maximum attempts of unproven lanes in flight while it is unknown. Proven lanes have as many places more. */
   readonly unknown: number;
@@ -80,8 +75,10 @@ interface Failed {
 export class Host extends Destination {
   /** The key of the address of its last connection; null before the first. */
   addressKey: string | null = null;
-  /** Failures while the host is unknown: of all accounts, and by account. */
-  readonly #failed: Failed = { failures: 0, pausedUntil: 0 };
+  /**
+   * Failures while the host is unknown, by account. Ten of one account pause the host for it. They pause it for nobody else: whoever has
+   * a dozen accounts could keep the host from a new subscriber for ever.
+   */
   readonly #failedOf = new Map<string, Failed>();
 
   override accept(now: number): void {
@@ -95,15 +92,12 @@ export class Host extends Destination {
     this.#failedOf.set(tenant, failed);
     failed.failures += 1;
     failed.pausedUntil = now + circuitPause(failed.failures);
-    this.#failed.failures += 1;
-    const beyond = this.#failed.failures - failuresOfAll + circuitFailures;
-    this.#failed.pausedUntil = now + circuitPause(beyond);
   }
 
   /** Until when failures at the unknown host pause a lane. */
   pausedUntil({ tenant, isProven }: Lane): number {
     if (this.isKnown || isProven) return 0;
-    return Math.max(this.#failed.pausedUntil, this.#failedOf.get(tenant.key)?.pausedUntil ?? 0);
+    return this.#failedOf.get(tenant.key)?.pausedUntil ?? 0;
   }
 
   /** Whether an account that only fails at the unknown host has its probe in flight. */

@@ -47,8 +47,7 @@ export interface Quotas {
   /**
    * Attempts in flight to one unknown host; one account gets half of them. Subscriptions whose last delivery
    * was accepted before the node started have as many of their own. After ten failures of an account, that
-   * account gets one attempt at a time, 1 s to 60 s apart. After a hundred failures of all accounts, this
-   * applies to all accounts.
+   * account gets one attempt at a time, 1 s to 60 s apart.
    * @default 4
    */
   readonly attemptsPerUnknownHost: number;

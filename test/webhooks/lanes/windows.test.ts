@@ -11,6 +11,8 @@ import { TokenBucket } from '../../../src/shared/token_bucket.ts';
 import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
 import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { Window } from '../../../src/webhooks/lanes/window.ts';
+import { Windows } from '../../../src/webhooks/lanes/windows.ts';
+import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
 import { requester } from '../../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
 import { startTestServer, type TestServer } from '../../support/servers/server.ts';
@@ -134,6 +136,26 @@ test('a lane waits for a rate for at most four turns of each other tenant', () =
     const boundMs = (4 * (others.length + 1) * 1_000) / perSecond + tickMs;
     assert.ok(now - startedAt <= boundMs, `${now - startedAt} ms with ${others.length} others`);
   }
+});
+
+test('accounts that fail at an unknown host pause it for themselves, and for nobody else', () => {
+  const subscription = { clientId: null };
+  const template = { origin: 'https://shared.example' };
+  const laneOf = (name: string) =>
+    ({ ...applicant(name, false), subscription, template, pausedUntil: 0 }) as unknown as Lane;
+  const windows = new Windows(defaultQuotas, () => {});
+  const failing = range(100).map((index) => laneOf(`failing ${index}`));
+  let now = 0;
+  for (const lane of failing) {
+    for (const _attempt of range(20)) {
+      const places = windows.enter(lane, now);
+      if (places !== null) windows.leave(places, false, now);
+      // Within the rate of the host.
+      now += 250;
+    }
+  }
+  assert.equal(windows.enter(failing.at(-1) as Lane, now), null);
+  assert.notEqual(windows.enter(laneOf('stranger'), now), null);
 });
 
 /** Resolves when the test is over. Call it before the server starts: hanging attempts would delay the end of the server. */
