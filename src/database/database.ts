@@ -76,10 +76,30 @@ export function openDatabase(options: DatabaseOptions): Database {
   // When a connection breaks in use, the pending query rejects. The driver also emits `error`, and an `error` event without
   // a listener ends the process.
   pool.on('connect', (client) => client.on('error', () => {}));
+  pool.on('connect', (client) => client.on(silentEvent as 'end', () => fair.suspectAll()));
+  pool.on('release', (_error, client) => {
+    (client as unknown as PreparingClient).resultMs = undefined;
+  });
   const fair = new FairPool(pool, options.connectionsMax, waitMsMax);
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool: fair }) });
   pools.set(db, { pool, fair });
   return db;
+}
+
+/**
+ * The same connections, for short statements that others wait for. A connection without a result after `ms` milliseconds is closed, so that
+ * the next statement has another one. Do not close this pool.
+ */
+export function withResultsWithin(ms: number, db: Database): Database {
+  const { fair } = pools.get(db) as { fair: FairPool };
+  const connect = async () => {
+    const client = await fair.connect();
+    (client as unknown as PreparingClient).resultMs = ms;
+    return client;
+  };
+  return new Kysely<Tables>({
+    dialect: new PostgresDialect({ pool: { connect, end: async () => {}, options: fair.options } }),
+  });
 }
 
 /** Runs the work in the given transaction, or in a new one. */
@@ -129,6 +149,9 @@ export function poolStatus(db: Database): PoolStatus {
   };
 }
 
+/** A client emits it when a result did not arrive in time. */
+const silentEvent = 'silent';
+
 /** The driver's message when a result did not arrive in time. The driver gives it no code. */
 const queryTimeoutMessage = 'Query read timeout';
 /** The driver's errors about a lost connection. The driver gives them no code. */
@@ -146,7 +169,12 @@ let preparedGeneration = 0;
 /** Whether the columns of a result depend on the table. */
 const selectsAll = /(?:\bselect|\breturning|,)\s+(?:\w+\.)?\*/;
 
-type NamedStatement = { name: string; text: string; values: unknown[] };
+type NamedStatement = {
+  name: string;
+  text: string;
+  values: unknown[];
+  query_timeout: number | undefined;
+};
 
 /**
  * A client that names each parametrised statement, so that PostgreSQL parses and plans it once per connection. It closes a
@@ -155,6 +183,8 @@ type NamedStatement = { name: string; text: string; values: unknown[] };
 class PreparingClient extends pg.Client {
   #inTransaction = false;
   protected readonly begin: string = 'begin';
+  /** Milliseconds to wait for a result of a statement with parameters; undefined for the limit of the pool. */
+  resultMs: number | undefined;
 
   #prepared(statement: NamedStatement, rest: unknown[]): unknown {
     // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
@@ -183,7 +213,8 @@ class PreparingClient extends pg.Client {
       // A migration that adds a column makes this statement stale, and an error would abort the transaction.
       const isSafe = !this.#inTransaction || !selectsAll.test(text);
       const name = isSafe ? statementName(text) : undefined;
-      if (name !== undefined) return this.#watched(this.#prepared({ name, text, values: converted }, rest));
+      const statement = { text, values: converted, query_timeout: this.resultMs };
+      if (name !== undefined) return this.#watched(this.#prepared({ name, ...statement }, rest));
     }
     if (text === 'begin') return this.#watched(super.query(this.begin));
     return this.#watched(super.query(...(parameters as [string])));
@@ -196,6 +227,7 @@ class PreparingClient extends pg.Client {
         // Close it now, so that the pool does not reuse it.
         this.end().catch(() => {});
         this.connection.stream.destroy();
+        this.emit(silentEvent);
       }
       throw error;
     });

@@ -56,6 +56,8 @@ export class FairPool implements PostgresPool {
   readonly #holdings = new WeakMap<pg.PoolClient, Holding>();
   /** By owner and purpose; undefined for the server. */
   readonly #waiting = new Map<string | undefined, Set<Waiter>>();
+  /** Connections that are not known to work since another one fell silent are not used any more. */
+  #known = new WeakSet<pg.PoolClient>();
   #acquired = 0;
 
   /** @param waitMsMax longest wait for a connection in milliseconds */
@@ -66,9 +68,12 @@ export class FairPool implements PostgresPool {
     this.#limits = { first: size, read: size - reserved, change: size - 2 * reserved };
     this.#waitMsMax = waitMsMax;
     this.options = pool.options;
+    pool.on('connect', (client) => this.#known.add(client));
     pool.on('release', (_error, client) => {
       const holding = this.#holdings.get(client);
-      if (holding !== undefined) this.#giveBack(holding);
+      if (holding === undefined) return;
+      this.#holdings.delete(client);
+      this.#giveBack(holding);
     });
   }
 
@@ -89,6 +94,11 @@ export class FairPool implements PostgresPool {
   connect(): Promise<PostgresPoolClient> {
     const user = currentUser();
     return this.#hasRoom(user) ? this.#take(user) : this.#wait(user);
+  }
+
+  /** A connection fell silent, and others may have, too: those that are idle now are closed when their turn comes. */
+  suspectAll(): void {
+    this.#known = new WeakSet();
   }
 
   end(): Promise<void> {
@@ -128,7 +138,11 @@ export class FairPool implements PostgresPool {
     this.#held.add(holding);
     try {
       // A new connection outlives the request, and its events are the server's.
-      const client = await asServer(() => this.#pool.connect());
+      let client = await asServer(() => this.#pool.connect());
+      while (!this.#known.has(client)) {
+        client.release(true);
+        client = await asServer(() => this.#pool.connect());
+      }
       this.#holdings.set(client, holding);
       this.#acquired += 1;
       // The same object. The driver's types name other overloads of `query` than Kysely's.

@@ -10,6 +10,9 @@ const slowWaitMs = 120_000;
  * a result is frozen, and the deliveries of all wait for it.
  */
 const leaderResultMs = 6_000;
+/** The same for statements on the connections that lanes share: the deliveries of many wait for each kind of them. */
+const statementMs = 20_000;
+const resultMs = statementMs + 2_000;
 
 export interface EngineDatabases {
   /** For all statements but those of the others. */
@@ -35,7 +38,11 @@ export function openEngineDatabases(
       ...options,
     });
   return {
-    db: open(sessionSettings, { connectionsMax: connectionsMax - 2 }),
+    db: open(sessionSettings, {
+      connectionsMax: connectionsMax - 2,
+      statementTimeoutMs: statementMs,
+      resultTimeoutMs: resultMs,
+    }),
     leaderDb: open(sessionSettings, { resultTimeoutMs: leaderResultMs }),
     slowDb: open(`${sessionSettings} -c lock_timeout=1s`, { connectionTimeoutMs: slowWaitMs }),
   };

@@ -23,6 +23,8 @@ import { type Peer, Peers } from './peers.ts';
 const generation = 2;
 
 export interface NodeOptions {
+  /** For heartbeats. Gives up a silent connection before the heartbeat is too old. */
+  pulse: Database;
   /** Set by the operator, for one node at a time (node_name.ts); null if not set. */
   name: string | null;
   onError: (error: Error) => void;
@@ -91,7 +93,7 @@ export class Node {
           (extract(epoch from clock_timestamp()) * 1000)::float8 as now,
           n.id, n.host, n.process, n.heartbeats,
           n.silent_heartbeats = n.heartbeats and n.silent_epoch = current_epoch() as is_recorded_silent
-        from (select) as one left join nodes n on n.id <> ${this.id}`.execute(this.#db);
+        from (select) as one left join nodes n on n.id <> ${this.id}`.execute(this.#options.pulse);
       const [first] = rows as [HeartbeatRow];
       const { own_heartbeats: ownHeartbeats, epoch, now } = first;
       this.#options.onEpoch(epoch);

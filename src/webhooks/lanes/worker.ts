@@ -5,9 +5,9 @@
  */
 
 import type { Sealer } from '../../crypto/sealing.ts';
-import type { Database } from '../../database/database.ts';
+import { type Database, withResultsWithin } from '../../database/database.ts';
 import type { Notifications } from '../../database/notifications.ts';
-import { deliveryHoldChannel } from '../../grants/delivery_hold.ts';
+import { deliveryHoldChannel, maxStalenessMs } from '../../grants/delivery_hold.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { FanOutLoop } from '../fan_out/fan_out_loop.ts';
@@ -44,6 +44,8 @@ const tickMs = 25;
 const countMs = 5_000;
 /** Milliseconds between two reads of the delivery holds. A withdrawal waits for one. */
 const holdPauseMs = 5;
+/** Milliseconds for a heartbeat, and for a read of the delivery holds. A node without them starts nothing after as long. */
+const pulseMs = maxStalenessMs;
 
 export interface WorkerOptions {
   db: Database;
@@ -107,14 +109,15 @@ export class Worker {
     this.#onError = onError;
     this.#counts = new DeliveryCounts(db);
     this.#budget = new AttemptBudget(db, options.quotas.responseBytesPerDay);
-    this.node = this.#createNode();
+    const pulse = withResultsWithin(pulseMs, db);
+    this.node = this.#createNode(pulse);
     this.#background = new BackgroundTasks(onError);
     this.#recorder = this.#createRecorder();
     const onAccountHeld = (lane: Lane, waiting: LoadedDelivery[]) => {
       for (const each of waiting) this.#retries.putBack(lane, each);
     };
     this.#holds = new LaneHolds({
-      db,
+      db: pulse,
       node: this.node.id,
       lanes: this.#lanes,
       background: this.#background,
@@ -164,9 +167,10 @@ export class Worker {
     });
   }
 
-  #createNode(): Node {
+  #createNode(pulse: Database): Node {
     const { db, nodeName, onEpoch } = this.#options;
     return new Node(db, {
+      pulse,
       name: nodeName,
       onError: this.#onError,
       onLost: () => {

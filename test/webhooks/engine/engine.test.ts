@@ -447,6 +447,7 @@ test('webhooks 63, 65: a node presumed dead has lost its lanes, whatever its clo
   const fail = (error?: Error) => assert.fail(error);
   let lost = 0;
   const node = new Node(db, {
+    pulse: db,
     name: null,
     onError: fail,
     onLost: () => lost++,

@@ -8,13 +8,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { pino } from 'pino';
 import { loadConfig } from '../../../src/config/config.ts';
-import { openDatabase } from '../../../src/database/database.ts';
+import { inTransaction, openDatabase } from '../../../src/database/database.ts';
 import { appendEvent } from '../../../src/events/event.ts';
 import { loadPlatform } from '../../../src/platform.ts';
 import { startServer } from '../../../src/server.ts';
 import { requester } from '../../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
 import { createDatabase } from '../../support/database/database.ts';
+import { startDatabaseProxy } from '../../support/database/database_proxy.ts';
 import { freePort, type ReachableServer, testSecret } from '../../support/servers/server.ts';
 import { startTwoNodes } from '../../support/servers/two_nodes.ts';
 import { appScopes, publish, subscribe, until } from '../../support/webhooks/apps.ts';
@@ -207,6 +208,34 @@ test('a leader leaves a connection that is silent, before the database ends its 
   await publish(requester({ baseUrl }, app.machineToken), app.account, [1]);
   await subscriber.waitFor(1);
   assert.equal(proxy.ends()[0], 'node');
+  await server.close();
+});
+
+test('a node whose connections have all fallen silent sends on new ones, before statements of requests end', async (t) => {
+  const { databaseUrl, start, app, baseUrl, db } = await setUp(t);
+  const subscriber = await startSubscriber(t);
+  const proxy = await startDatabaseProxy(databaseUrl);
+  t.after(() => proxy.close());
+  const server = await start(proxy.url);
+  await subscribe({ request: requester({ baseUrl }, app.userToken) }, { url: subscriber.url });
+  await publish(requester({ baseUrl }, app.machineToken), app.account, [1]);
+  await subscriber.waitFor(1);
+  const ofRequests = openDatabase({ connectionString: proxy.url, connectionsMax: 1 });
+  t.after(() => ofRequests.destroy());
+  await sql`select ${1}::int`.execute(ofRequests);
+  proxy.freeze();
+  let isLeft = false;
+  const silent = sql`select ${1}::int`.execute(ofRequests).catch(() => {
+    isLeft = true;
+  });
+  for (const mark of [2, 3, 4]) {
+    const body = { ref: `refs/heads/${mark}`, commits: [], repository: {} };
+    await inTransaction(db, (tx) => appendEvent(tx, { accountId: app.account.id, kind: 'push', body }));
+    await subscriber.waitFor(mark);
+  }
+  assert.equal(isLeft, false);
+  proxy.mend();
+  await silent;
   await server.close();
 });
 
