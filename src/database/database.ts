@@ -39,32 +39,38 @@ export interface DatabaseOptions {
   statementTimeoutMs?: number;
   /** PostgreSQL cancels a statement of a transaction that waits this long for one lock. Default: only the statement timeout. */
   lockTimeoutMs?: number;
+  /** Settings of each session, besides its timeouts. */
+  settings?: Readonly<Record<string, string>>;
   /** How long to wait for a free connection. */
   connectionTimeoutMs?: number;
   /** How long to wait for a result. Default: 5 s longer than the statement timeout. */
   resultTimeoutMs?: number;
   /** Receives errors of idle connections. The pool replaces those connections. */
   onIdleError?: (error: Error) => void;
-  /** Runs on each new connection, after its search path is set and before first use. If it throws, the connection closes. */
+  /** Runs on each new connection, after its settings are made and before first use. If it throws, the connection closes. */
   onConnect?: (client: Pick<pg.ClientBase, 'query'>) => Promise<void>;
 }
 
 /** Connects with the first statement. Close the pool with `db.destroy()`. */
 export function openDatabase(options: DatabaseOptions): Database {
   const waitMsMax = options.connectionTimeoutMs ?? connectionTimeoutMs;
+  // By statements, as the search path (schema.ts): a pooler refuses startup parameters, or ignores them without a word.
+  const settings = Object.entries({
+    statement_timeout: String(options.statementTimeoutMs ?? statementTimeoutMs),
+    idle_in_transaction_session_timeout: String(idleTransactionTimeoutMs),
+    ...options.settings,
+  }).map(([name, value]) => `set ${name} = '${value}'`);
   const pool = new pg.Pool({
     connectionString: options.connectionString,
     connectionTimeoutMillis: waitMsMax,
     keepAlive: true,
-    statement_timeout: options.statementTimeoutMs ?? statementTimeoutMs,
-    idle_in_transaction_session_timeout: idleTransactionTimeoutMs,
     query_timeout: options.resultTimeoutMs ?? resultTimeoutMs,
     application_name: 'nuncio',
     max: options.connectionsMax,
     idleTimeoutMillis: 30_000,
     Client: clientFor(options.lockTimeoutMs),
     onConnect: async (client: Pick<pg.ClientBase, 'query'>) => {
-      await client.query(searchPathStatement(options.connectionString));
+      await client.query([searchPathStatement(options.connectionString), ...settings].join('; '));
       await options.onConnect?.(client);
     },
   });

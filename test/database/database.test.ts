@@ -1,6 +1,8 @@
 /** Connections that are lost while idle, or fall silent. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { test } from 'node:test';
 import { sql } from 'kysely';
 import { pino } from 'pino';
@@ -10,6 +12,7 @@ import {
   poolStatus,
   withResultsWithin,
 } from '../../src/database/database.ts';
+import { openEngineDatabases } from '../../src/webhooks/engine/engine_databases.ts';
 import { createDatabase } from '../support/database/database.ts';
 import { startDatabaseProxy } from '../support/database/database_proxy.ts';
 import { until } from '../support/webhooks/apps.ts';
@@ -38,7 +41,7 @@ test('the log of a lost connection has the error, and nothing of the connection'
   assert.doesNotMatch(lines[0] as string, /secretKey|parsedStatements|connectionParameters/);
 });
 
-test('a statement with a limit of its own leaves a silent connection, and idle ones are not used any more', async (t) => {
+test('a statement with its own limit leaves a silent connection, and idle ones are not used again', async (t) => {
   const database = await createDatabase();
   const proxy = await startDatabaseProxy(database.url);
   const db = openDatabase({ connectionString: proxy.url, connectionsMax: 3 });
@@ -63,4 +66,38 @@ test('a statement with a limit of its own leaves a silent connection, and idle o
   assert.equal(isLeft, false);
   proxy.mend();
   await silent;
+});
+
+test('a connection names only what poolers accept, and makes its settings by a statement', async (t) => {
+  const database = await createDatabase();
+  const server = createServer();
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const url = new URL(database.url);
+  url.hostname = '127.0.0.1';
+  url.port = String((server.address() as AddressInfo).port);
+  url.searchParams.delete('host');
+  const events = { onIdleError: () => {}, onConnect: async () => {} };
+  const pooled = openEngineDatabases(url.href, 3, events);
+  const direct = openEngineDatabases(database.url, 3, events);
+  t.after(async () => {
+    for (const db of [...Object.values(pooled), ...Object.values(direct)]) await db.destroy();
+    server.close();
+    await database.drop();
+  });
+  const refused = sql`select`.execute(pooled.slowDb).catch(() => {});
+  const [socket] = await once(server, 'connection');
+  const [startup] = (await once(socket, 'data')) as [Buffer];
+  socket.destroy();
+  await refused;
+  // A length, the version of the protocol, and pairs that end with an empty name.
+  const words = startup.toString('latin1', 8).split('\0');
+  const names = words.filter((word, index) => index % 2 === 0 && word !== '');
+  assert.deepEqual(names.sort(), ['application_name', 'client_encoding', 'database', 'user']);
+  const { rows } = await sql<{ settings: string }>`
+    select concat_ws(' ', current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'),
+      current_setting('enable_seqscan'), current_setting('idle_session_timeout'), current_setting('lock_timeout')) as settings`.execute(
+    direct.slowDb,
+  );
+  assert.equal(rows[0]?.settings, '1min 10s off 45s 1s');
 });

@@ -1,7 +1,7 @@
 /** The engine's connections to the database. */
 
 import { type Database, type DatabaseOptions, openDatabase } from '../../database/database.ts';
-import { sessionSettings, withSessionSettings } from './session_settings.ts';
+import { sessionSettings } from './session_settings.ts';
 
 /** Milliseconds that long work waits for other long work. A statement takes at most a minute. */
 const slowWaitMs = 120_000;
@@ -30,20 +30,24 @@ export function openEngineDatabases(
   connectionsMax: number,
   events: ConnectionEvents,
 ): EngineDatabases {
-  const open = (settings: string, options: Partial<DatabaseOptions>) =>
+  const open = (options: Partial<DatabaseOptions>) =>
     openDatabase({
-      connectionString: withSessionSettings(url, settings),
+      connectionString: url,
       connectionsMax: 1,
+      settings: sessionSettings,
       ...events,
       ...options,
     });
   return {
-    db: open(sessionSettings, {
+    db: open({
       connectionsMax: connectionsMax - 2,
       statementTimeoutMs: statementMs,
       resultTimeoutMs: resultMs,
     }),
-    leaderDb: open(sessionSettings, { resultTimeoutMs: leaderResultMs }),
-    slowDb: open(`${sessionSettings} -c lock_timeout=1s`, { connectionTimeoutMs: slowWaitMs }),
+    leaderDb: open({ resultTimeoutMs: leaderResultMs }),
+    slowDb: open({
+      settings: { ...sessionSettings, lock_timeout: '1s' },
+      connectionTimeoutMs: slowWaitMs,
+    }),
   };
 }

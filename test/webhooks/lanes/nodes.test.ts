@@ -211,7 +211,7 @@ test('a leader leaves a connection that is silent, before the database ends its 
   await server.close();
 });
 
-test('a node whose connections have all fallen silent sends on new ones, before statements of requests end', async (t) => {
+test('a node whose connections are all silent sends on new ones, before statements of requests end', async (t) => {
   const { databaseUrl, start, app, baseUrl, db } = await setUp(t);
   const subscriber = await startSubscriber(t);
   const proxy = await startDatabaseProxy(databaseUrl);
