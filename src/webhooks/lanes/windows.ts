@@ -25,7 +25,7 @@ const knownHostsOfAddress = 4;
 /** How long what has no attempts is remembered, and the interval between removals. */
 const rememberedMs = { app: 60_000, destination: 3_600_000 };
 const forgetPauseMs = 60_000;
-/** With more hosts than this, idle ones are forgotten after a minute. */
+/** With more hosts or addresses than this, idle ones are forgotten after a minute: whoever has a name server can name any number of either. */
 const remembered = 50_000;
 
 export type WindowQuotas = Pick<
@@ -228,8 +228,8 @@ export class Windows {
     for (const [key, { window, unknown, usedAt }] of this.#apps) {
       if (window.isIdle && unknown.isIdle && now - usedAt > rememberedMs.app) this.#apps.delete(key);
     }
-    const keepMs = this.#hosts.size > remembered ? forgetPauseMs : rememberedMs.destination;
     for (const destinations of [this.#hosts, this.#addresses]) {
+      const keepMs = destinations.size > remembered ? forgetPauseMs : rememberedMs.destination;
       for (const [key, { window, usedAt }] of destinations) {
         if (window.isIdle && now - usedAt > keepMs) destinations.delete(key);
       }

@@ -11,7 +11,7 @@ import { TokenBucket } from '../../../src/shared/token_bucket.ts';
 import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
 import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { Window } from '../../../src/webhooks/lanes/window.ts';
-import { Windows } from '../../../src/webhooks/lanes/windows.ts';
+import { type Places, Windows } from '../../../src/webhooks/lanes/windows.ts';
 import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
 import { requester } from '../../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken } from '../../support/clients/oauth.ts';
@@ -156,6 +156,31 @@ test('accounts that fail at an unknown host pause it for themselves, and for nob
   }
   assert.equal(windows.enter(failing.at(-1) as Lane, now), null);
   assert.notEqual(windows.enter(laneOf('stranger'), now), null);
+});
+
+test('idle addresses are forgotten after a minute if there are very many, also those of one host', () => {
+  const windows = new Windows(defaultQuotas, () => {});
+  const template = { origin: 'https://one.example' };
+  const lane = { ...applicant('lane', true), subscription: { clientId: null }, template } as unknown as Lane;
+  let now = performance.now();
+  /** Whether the address is known when an attempt comes to it, which is then accepted. */
+  const isKnown = (address: string): boolean => {
+    now += 1;
+    const places = windows.enter(lane, now) as Places;
+    assert.ok(places.admit(address));
+    const { keepsConnection } = places;
+    windows.leave(places, true, now);
+    return keepsConnection;
+  };
+  assert.equal(isKnown('first'), false);
+  assert.equal(isKnown('first'), true);
+  now += 120_000;
+  windows.tick(now);
+  assert.equal(isKnown('first'), true);
+  for (const index of range(50_001)) isKnown(`other ${index}`);
+  now += 120_000;
+  windows.tick(now);
+  assert.equal(isKnown('first'), false);
 });
 
 /** Resolves when the test is over. Call it before the server starts: hanging attempts would delay the end of the server. */
