@@ -5,7 +5,7 @@
 
 import { LRUCache } from 'lru-cache';
 import { asServer } from '../database/connection_user.ts';
-import type { Database } from '../database/database.ts';
+import { type Database, withResultsWithin } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import { upTo } from '../shared/entries.ts';
 import { type Client, findClient } from './client.ts';
@@ -24,6 +24,8 @@ const clientId = /^[\x21-\x7e]{1,2048}$/;
 /** Milliseconds until an entry expires, with and without a connection for notifications. */
 const cacheMs = 60_000;
 const cacheMsWithoutNotifications = 500;
+/** Milliseconds for a lookup. All requests of an app wait for it. */
+const lookupMs = 5_000;
 
 export class ClientCache {
   readonly #db: Database;
@@ -33,7 +35,7 @@ export class ClientCache {
   readonly #loading = new Map<string, Promise<CachedClient | undefined>>();
 
   constructor(db: Database, notifications: Notifications) {
-    this.#db = db;
+    this.#db = withResultsWithin(lookupMs, db);
     this.#notifications = notifications;
     notifications.listen('client_changed', {
       onHints: ({ payloads, isCut }) => {

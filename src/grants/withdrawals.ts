@@ -7,7 +7,7 @@
 
 import { sql } from 'kysely';
 import { asServer } from '../database/connection_user.ts';
-import { type Database, type Transaction, withTimeout } from '../database/database.ts';
+import { type Database, type Transaction, withResultsWithin, withTimeout } from '../database/database.ts';
 import { countNonempty } from '../database/hints.ts';
 import type { Notifications } from '../database/notifications.ts';
 
@@ -17,6 +17,8 @@ const trustMs = 900;
 /** Entries in a page, and the milliseconds that its read may take. After that the database counts as unavailable. */
 const pageRows = 1_000;
 const readTimeoutMs = 5_000;
+/** The same for a connection without a result, so that it is closed before another one is asked for. */
+const resultMsMax = readTimeoutMs - 500;
 /** Milliseconds between removals of expired entries. */
 const sweepMs = 60_000;
 
@@ -95,7 +97,7 @@ export class WithdrawalList {
   #sweptAt = performance.now();
 
   constructor(db: Database, notifications: Notifications) {
-    this.#db = db;
+    this.#db = withResultsWithin(resultMsMax, db);
     notifications.listen('withdrawal', {
       onHints: async (batch) => {
         // A read that is running may have begun before the withdrawal.

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { pino } from 'pino';
 import { countGuess, forgiveGuess } from '../../src/accounts/throttle.ts';
+import { ClientCache } from '../../src/clients/client_cache.ts';
 import { loadConfig } from '../../src/config/config.ts';
 import { isDatabaseUnavailable, openDatabase } from '../../src/database/database.ts';
 import { Notifications } from '../../src/database/notifications.ts';
@@ -15,6 +16,7 @@ import { createApplication } from '../../src/http/application.ts';
 import { registerHealth } from '../../src/http/health.ts';
 import { Keyring } from '../../src/oauth/keyring.ts';
 import { rotateSigningKeys } from '../../src/oauth/signing_keys.ts';
+import { createTestClient } from '../support/clients/oauth.ts';
 import { startDatabaseProxy } from '../support/database/database_proxy.ts';
 import { patienceMs } from '../support/patience.ts';
 import { startTestServer, testSecret } from '../support/servers/server.ts';
@@ -60,6 +62,37 @@ test('an unreadable withdrawal list refuses in time', async () => {
   assert.ok((await settled(list.fresh() as Promise<void>)) instanceof Error);
   await proxy.close();
   await db.destroy();
+});
+
+test('what all requests wait for leaves a silent connection, and other requests do not find one', async (context) => {
+  const client = await createTestClient(server);
+  for (const what of ['client', 'withdrawals']) {
+    const proxy = await startDatabaseProxy(server.databaseUrl);
+    const db = openDatabase({ connectionString: proxy.url, connectionsMax: 3 });
+    context.after(async () => {
+      await proxy.close();
+      await db.destroy();
+    });
+    const notifications = new Notifications(server.databaseUrl, () => {});
+    const clients = new ClientCache(db, notifications);
+    const list = new WithdrawalList(db, notifications);
+    const ask = () => sql<{ n: number }>`select ${1}::int as n, pg_sleep(0.1)`.execute(db);
+    await Promise.all([ask(), ask(), ask()]);
+    proxy.freeze();
+    // With the limit of the pool, a minute.
+    let isLeft = false;
+    const silent = ask().catch(() => {
+      isLeft = true;
+    });
+    const error = await settled(
+      what === 'client' ? clients.find(client.id) : (list.fresh() as Promise<void>),
+    );
+    assert.ok(isDatabaseUnavailable(error), String(error));
+    assert.equal((await ask()).rows[0]?.n, 1);
+    assert.equal(isLeft, false, what);
+    proxy.mend();
+    await silent;
+  }
 });
 
 test('signing keys are read again after a failed read', async () => {
