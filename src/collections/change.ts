@@ -6,7 +6,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { sql } from 'kysely';
 import { isId } from '../crypto/ids.ts';
-import type { Transaction } from '../database/database.ts';
+import { type Transaction, varied } from '../database/database.ts';
 import { appendEvent } from '../events/event.ts';
 import type { Principal } from '../grants/principal.ts';
 import { type ConditionHeaders, checkPreconditions } from '../http/conditional.ts';
@@ -113,7 +113,7 @@ async function writeFields(
     (field) => sql`${fragment(identifier(field.name))} = ${typedParameter(field.column, values[field.name])}`,
   );
   // If the clock was set back, keep the later time.
-  const { rows } = await sql<OwnedRow>`
+  const { rows } = await sql<OwnedRow>`${varied}
     update ${tableOf(type)}
        set version = version + 1, updated_at = greatest(${changedAt}::timestamptz, updated_at), ${sql.join(assignments)}
      where id = ${row.id} and version = ${row.version}

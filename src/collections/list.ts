@@ -9,7 +9,7 @@
  */
 
 import { type RawBuilder, sql } from 'kysely';
-import type { Database } from '../database/database.ts';
+import { type Database, varied } from '../database/database.ts';
 import type { Principal } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
 import { type Cells, type CellsRow, cellList, readCells, splitJsonArray } from './cells.ts';
@@ -143,7 +143,7 @@ async function select(
             where author is distinct from ${accountId}::uuid)
         ) as v
         order by ${outerOrder} limit ${limit}`;
-  const { rows } = await sql<CellsRow>`
+  const { rows } = await sql<CellsRow>`${varied}
     select ${cells}, (count(*) filter (where v._before + v._bytes <= ${pageBytesMax}))::text as _fitting from (
       select v.*, coalesce(sum(v._bytes) over (
         order by ${outerOrder} rows between unbounded preceding and 1 preceding), 0) as _before

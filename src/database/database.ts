@@ -6,7 +6,7 @@
  * its caller.
  */
 
-import { Kysely, type Transaction as KyselyTransaction, PostgresDialect } from 'kysely';
+import { Kysely, type Transaction as KyselyTransaction, PostgresDialect, sql } from 'kysely';
 import pg from 'pg';
 import { FairPool } from './fair_pool.ts';
 import { searchPathStatement } from './schema.ts';
@@ -29,8 +29,12 @@ const resultTimeoutMs = statementTimeoutMs + 5_000;
 const idleTransactionTimeoutMs = 10_000;
 /** SQLSTATE of `lock_timeout`. */
 export const lockNotAvailable = '55P03';
-/** Up to this many different statements are prepared, once per connection. */
+/** Up to this many different statements are prepared, once per connection, and so many of them whose text depends on a request. */
 const preparedStatementsMax = 500;
+const variedStatementsMax = 200;
+const variedMark = '/* varied */';
+/** Begins a statement whose text depends on a request. Whoever sends many different ones would leave none to the statements of others. */
+export const varied = sql.raw(variedMark);
 
 export interface DatabaseOptions {
   connectionString: string;
@@ -169,6 +173,7 @@ const connectionErrorMessages = [
 ];
 
 const statementNames = new Map<string, string>();
+let variedStatements = 0;
 /** Part of statement names. It changes when the prepared statements become unusable. */
 let preparedGeneration = 0;
 
@@ -260,9 +265,13 @@ const { prepareValue } = (
 /** Returns the name to prepare a statement under, or undefined when there are too many different statements. */
 function statementName(text: string): string | undefined {
   let name = statementNames.get(text);
-  if (name === undefined && statementNames.size < preparedStatementsMax) {
+  const isVaried = text.startsWith(variedMark);
+  const isFull =
+    statementNames.size >= preparedStatementsMax || (isVaried && variedStatements >= variedStatementsMax);
+  if (name === undefined && !isFull) {
     name = `s${statementNames.size}`;
     statementNames.set(text, name);
+    if (isVaried) variedStatements += 1;
   }
   return name === undefined || preparedGeneration === 0 ? name : `${name}_${preparedGeneration}`;
 }

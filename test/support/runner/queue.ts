@@ -28,6 +28,7 @@ export const workerFile = fileURLToPath(new URL('worker.ts', import.meta.url));
 /** Files that need a process of their own, because they measure its memory, end it, or need statements that are prepared: a process has 500. */
 const alone: readonly string[] = [
   'database/translated_errors.test.ts',
+  'database/varied_statements.test.ts',
   'garbage_collection.test.ts',
   'webhooks/engine/memory.test.ts',
   'webhooks/engine/thread.test.ts',
