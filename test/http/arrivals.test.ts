@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { after, type TestContext, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { Arrivals } from '../../src/http/overload/arrivals.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
@@ -78,16 +79,24 @@ test('the parser of a connection that is closed reads no further request', async
   assert.equal(requests, 17);
 });
 
-/** A server that hands its requests to the turns. The path begins with the caller. */
-async function startTurns(t: TestContext, handle: RequestListener): Promise<number> {
-  const arrivals = new Arrivals(({ url = '' }) => url.slice(1, 2));
-  const own = createServer((request, response) =>
-    arrivals.add(request, response, () => handle(request, response)),
-  );
+/** Sends requests on connections of their own. @returns them in the order of the names, when all have arrived */
+async function arrive(t: TestContext, names: readonly string[]): Promise<Parameters<RequestListener>[]> {
+  const arrived: Parameters<RequestListener>[] = [];
+  const own = createServer((request, response) => arrived.push([request, response]));
   own.listen(0, '127.0.0.1');
   await once(own, 'listening');
   t.after(() => own.close());
-  return (own.address() as AddressInfo).port;
+  const { port } = own.address() as AddressInfo;
+  for (const name of names) {
+    const socket = connect({ port, host: '127.0.0.1' });
+    t.after(() => socket.destroy());
+    socket.write(get(`/${name}`));
+  }
+  await until(
+    async () => arrived.length,
+    (length) => length === names.length,
+  );
+  return arrived.sort(([one], [other]) => ((one.url ?? '') < (other.url ?? '') ? -1 : 1));
 }
 
 /** Keeps the processor busy. */
@@ -96,39 +105,31 @@ function work(ms: number): void {
   while (performance.now() < end);
 }
 
+const callers = ['a1', 'a2', 'a3', 'b1', 'c1'];
+/** The first is handled at once; then the callers take turns. */
+const turns = ['a1', 'a2', 'b1', 'c1', 'a3'];
+
 test('requests are handled while there is time, then by turns of the callers', async (t) => {
+  const arrivals = new Arrivals(({ url = '' }) => url.slice(1, 2));
   const handled: string[] = [];
-  const port = await startTurns(t, ({ url = '' }, response) => {
-    handled.push(url.slice(1));
-    work(20);
-    response.end();
-  });
-  const text = ['/a1', '/a2', '/a3', '/b1', '/c1'].map(get).join('');
-  await exchange(port, text, 5);
-  assert.deepEqual(handled, ['a1', 'a2', 'b1', 'c1', 'a3']);
+  for (const [request, response] of await arrive(t, callers)) {
+    arrivals.add(request, response, () => {
+      handled.push((request.url ?? '').slice(1));
+      work(20);
+      response.end();
+    });
+  }
+  await until(
+    async () => handled.length,
+    (length) => length === callers.length,
+  );
+  assert.deepEqual(handled, turns);
 });
 
 test('attack: what requests do in promises counts as well', async (t) => {
-  const arrived: Parameters<RequestListener>[] = [];
-  const own = createServer((request, response) => arrived.push([request, response]));
-  own.listen(0, '127.0.0.1');
-  await once(own, 'listening');
-  t.after(() => own.close());
-  const { port } = own.address() as AddressInfo;
-  const names = ['a1', 'a2', 'a3', 'b1', 'c1'];
-  const sockets = names.map((name) => {
-    const socket = connect({ port, host: '127.0.0.1' });
-    socket.write(get(`/${name}`));
-    return socket;
-  });
-  await until(
-    async () => arrived.length,
-    (length) => length === names.length,
-  );
-  arrived.sort(([one], [other]) => ((one.url ?? '') < (other.url ?? '') ? -1 : 1));
   const arrivals = new Arrivals(({ url = '' }) => url.slice(1, 2));
   const handled: string[] = [];
-  for (const [request, response] of arrived) {
+  for (const [request, response] of await arrive(t, callers)) {
     arrivals.add(request, response, async () => {
       await Promise.resolve();
       handled.push((request.url ?? '').slice(1));
@@ -140,10 +141,35 @@ test('attack: what requests do in promises counts as well', async (t) => {
   }
   await until(
     async () => handled.length,
-    (length) => length === names.length,
+    (length) => length === callers.length,
   );
-  for (const socket of sockets) socket.destroy();
-  assert.deepEqual(handled, ['a1', 'a2', 'b1', 'c1', 'a3']);
+  assert.deepEqual(handled, turns);
+});
+
+test('attack: requests that were sent at once, whose responses are not read, are handled one after the other', async (t) => {
+  let handled = 0;
+  const arrivals = new Arrivals(() => '');
+  const own = createServer((request, response) =>
+    arrivals.add(request, response, () => {
+      handled += 1;
+      // More than the kernel keeps for a connection.
+      response.end(Buffer.alloc(33_554_432));
+    }),
+  );
+  own.listen(0, '127.0.0.1');
+  await once(own, 'listening');
+  t.after(() => own.close());
+  const socket = connect({ port: (own.address() as AddressInfo).port, host: '127.0.0.1' });
+  t.after(() => socket.destroy());
+  socket.write(get('/').repeat(3));
+  await once(socket, 'readable');
+  await setTimeout(100);
+  assert.equal(handled, 1);
+  socket.resume();
+  await until(
+    async () => handled,
+    (count) => count === 3,
+  );
 });
 
 test('attack: busy connections do not make new ones wait, of which each turn accepts one', async (t) => {

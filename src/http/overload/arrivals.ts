@@ -2,11 +2,13 @@
  * Turns of requests as they arrive (loop_turns.ts). To read a request costs little, but Fastify spends some 100 µs on each, also on one for an
  * unknown path, and these are neither slow nor many at once, so that places do not limit them. One read of a connection brings two thousand
  * requests that nobody waited with (pipelining), and an address has thousands of connections. Programs and proxies do not send requests before
- * they have the responses to those before, so a connection with many is closed.
+ * they have the responses to those before, so a connection with many is closed, and those of some are handled one after the other: Node.js
+ * would keep all responses, of which unread_responses.ts sees only the first.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { asServer } from '../../database/connection_user.ts';
 import { LoopTurns } from './loop_turns.ts';
 
 /** Requests of a connection that have no response. */
@@ -15,7 +17,8 @@ const unansweredMax = 16;
 export class Arrivals {
   readonly #ownerOf: (request: IncomingMessage) => string;
   readonly #turns = new LoopTurns();
-  readonly #unanswered = new WeakMap<Socket, number>();
+  /** What begins each request of a connection that has no response. The first has begun. */
+  readonly #unanswered = new WeakMap<Socket, (() => void)[]>();
 
   /** @param ownerOf the caller of a request. Called only for those that wait */
   constructor(ownerOf: (request: IncomingMessage) => string) {
@@ -31,17 +34,26 @@ export class Arrivals {
   add(request: IncomingMessage, response: ServerResponse, handle: () => void): void {
     const { socket } = request;
     if (socket.destroyed) return;
-    const unanswered = this.#unanswered.get(socket) ?? 0;
-    if (unanswered >= unansweredMax) {
+    const unanswered = this.#unanswered.get(socket) ?? [];
+    if (unanswered.length >= unansweredMax) {
       close(socket);
       return;
     }
-    this.#unanswered.set(socket, unanswered + 1);
-    response.once('close', () => this.#unanswered.set(socket, (this.#unanswered.get(socket) ?? 1) - 1));
+    this.#unanswered.set(socket, unanswered);
+    unanswered.push(() => this.#begin(request, handle));
+    response.once('close', () => {
+      unanswered.shift();
+      // Not for whom the request before worked.
+      asServer(() => unanswered[0]?.());
+    });
+    if (unanswered.length === 1) unanswered[0]?.();
+  }
+
+  #begin(request: IncomingMessage, handle: () => void): void {
     this.#turns.add(
       () => this.#ownerOf(request),
       () => {
-        if (!socket.destroyed) handle();
+        if (!request.socket.destroyed) handle();
       },
     );
   }
