@@ -38,7 +38,7 @@ import { createLoginSessions, type LoginSessions } from './login_session.ts';
 import { LogoutNotifier } from './logout/notifier.ts';
 import { mountProvider } from './mount.ts';
 import { openCertificateReader } from './mtls/mtls.ts';
-import { outgoingMax } from './outgoing_requests.ts';
+import { OutgoingRequests, outgoingMax } from './outgoing_requests.ts';
 import { createSubjects, type SubjectOf } from './pairwise.ts';
 import { type ProtectedResource, registerProtectedResource } from './protected_resource.ts';
 import { logProtocol } from './protocol_log.ts';
@@ -107,11 +107,11 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const verifier = new AccessTokenVerifier(config.baseUrl, opaqueTokenLookup(db), () => keyring.refresh());
   const readCertificate = openCertificateReader(settings, config);
   // Strangers choose the hosts, whose handshakes must not delay requests of others.
-  const outgoing = createGuardedFetch(
+  const guarded = createGuardedFetch(
     { ...options.egress, allowLoopback: config.insecureSubscribers },
     { connectionsMax: outgoingMax },
   );
-  const fetch = limitRequestRate(outgoing.fetch);
+  const outgoing = new OutgoingRequests(limitRequestRate(guarded.fetch));
   let provider: Provider | undefined;
   let signingKeys: SigningKeys = { privateKeys: [], publicKeys: [] };
   const keyring = new Keyring({
@@ -123,7 +123,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
       verifier.useKeys(keys.publicKeys);
       provider = createProvider({
         ...options,
-        fetch,
+        outgoing,
         readCertificate,
         keys,
         clients,
@@ -182,7 +182,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
       await logouts.stop();
       await traces.stop();
       await audit.stop();
-      await outgoing.close();
+      await guarded.close();
     },
   };
 }

@@ -5,6 +5,7 @@
 
 import { keyError, keysMax } from '../clients/key_set.ts';
 import { waitElsewhere } from '../http/overload/request_place.ts';
+import type { OutgoingRequests } from './outgoing_requests.ts';
 
 /** Maximum number of keys that are tried for one signature, so that wrong signatures cost little. A rotation needs two. */
 const keysTriedMax = 2;
@@ -63,9 +64,14 @@ export function forgetKeys(original: ClearKeys): ClearKeys {
 }
 
 /** @param original fetches the keys if they are old. Requests at the same time share one fetch */
-export function refreshElsewhere(original: RefreshKeys): RefreshKeys {
+export function refreshElsewhere(
+  original: RefreshKeys,
+  outgoing: Pick<OutgoingRequests, 'join'>,
+): RefreshKeys {
   return async function () {
-    if (!this.fresh()) await waitElsewhere(() => original.call(this));
+    if (this.fresh()) return;
+    if (this.jwksUri !== undefined) outgoing.join(this.jwksUri);
+    await waitElsewhere(() => original.call(this));
   };
 }
 

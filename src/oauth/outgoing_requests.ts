@@ -15,24 +15,39 @@ import { waitElsewhere } from '../http/overload/request_place.ts';
 export const outgoingMax = 16;
 const waitingMax = 20;
 
-/** Makes oidc-provider fetch through the guarded connector, because third parties choose every URL that it fetches. */
-export function outgoingRequests(
-  fetch: GuardedFetch,
-): Pick<Configuration, 'fetch' | 'fetchResponseBodyLimits'> {
-  const turns = new OriginTurns(outgoingMax, waitingMax);
-  return {
-    fetch: (input, init = {}) => {
-      const { method, headers, body } = init;
-      const request = {
-        ...(method === undefined ? {} : { method }),
-        ...(headers === undefined ? {} : { headers }),
-        body,
-      };
-      const url = String(input);
-      return waitElsewhere(() => turns.run(url, requester(), () => fetch(url, request)));
-    },
-    fetchResponseBodyLimits: { jwks_uri: fetchBytesMax, sector_identifier_uri: fetchBytesMax },
-  };
+/** Requests to the servers of apps, with their turns. */
+export class OutgoingRequests {
+  readonly #fetch: GuardedFetch;
+  readonly #turns = new OriginTurns(outgoingMax, waitingMax);
+
+  constructor(fetch: GuardedFetch) {
+    this.#fetch = fetch;
+  }
+
+  /** Makes oidc-provider fetch through the guarded connector, because third parties choose every URL that it fetches. */
+  get configuration(): Pick<Configuration, 'fetch' | 'fetchResponseBodyLimits'> {
+    return {
+      fetch: (input, init = {}) => {
+        const { method, headers, body } = init;
+        const request = {
+          ...(method === undefined ? {} : { method }),
+          ...(headers === undefined ? {} : { headers }),
+          body,
+        };
+        const url = String(input);
+        return waitElsewhere(() => this.#turns.run(url, requester(), () => this.#fetch(url, request)));
+      },
+      fetchResponseBodyLimits: { jwks_uri: fetchBytesMax, sector_identifier_uri: fetchBytesMax },
+    };
+  }
+
+  /**
+   * The current request is about to wait for the response of a URL. oidc-provider has requests at the same time share one fetch, which must not
+   * wait for the share of whoever happened to begin it.
+   */
+  join(url: string): void {
+    this.#turns.join(url, requester());
+  }
 }
 
 /** The network of the request that causes this one; none for work of the server. */

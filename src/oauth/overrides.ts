@@ -125,8 +125,8 @@ export const overrides: Readonly<Record<string, Override>> = {
   ),
   'ClientKeys.clear': override<ClearKeys>('addUsableKeys counts the keys of a set', forgetKeys),
   'ClientKeys.refresh': override<RefreshKeys>(
-    'requests that wait for the server of an app give their places back',
-    refreshElsewhere,
+    'requests that wait for the server of an app give their places back, and their shares count',
+    (original, _provider, { outgoing }) => refreshElsewhere(original, outgoing),
   ),
   'ClientKeys.selectForVerify': override<SelectKeys>(
     'the original returns every key that matches, and all of them are tried',

@@ -22,7 +22,6 @@ import { requireReviewedApp, resolveGrant } from './grant_policy.ts';
 import { bindInteractions } from './interaction_binding.ts';
 import { sessionSeconds } from './login_session.ts';
 import { mtlsAuthMethods } from './mtls/mtls.ts';
-import { outgoingRequests } from './outgoing_requests.ts';
 import { createOverriddenProvider } from './overrides.ts';
 import { errorRenderer, styleForwardingForm } from './page_rendering.ts';
 import { pairwiseSubjects } from './pairwise.ts';
@@ -172,7 +171,7 @@ function policy(options: ProviderOptions): Configuration {
     clockTolerance: clockToleranceSeconds,
     features: { ...features(options), resourceIndicators: resourceIndicators(options) },
     extraClientMetadata: registrationMetadata(options),
-    ...outgoingRequests(options.fetch),
+    ...options.outgoing.configuration,
     assertJwtClientAuthClaimsAndHeader: checkClientAssertion,
     formats: {
       customizers: {

@@ -9,11 +9,11 @@ import type { ClientCache } from '../clients/client_cache.ts';
 import type { Config } from '../config/config.ts';
 import type { ConnectionTraces } from '../connections/traces.ts';
 import type { Database } from '../database/database.ts';
-import type { GuardedFetch } from '../egress/fetch.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import type { RateLimiter } from '../http/rate_limit.ts';
 import type { AccessTokenVerifier } from './access_token.ts';
 import type { CertificateReader } from './mtls/certificate.ts';
+import type { OutgoingRequests } from './outgoing_requests.ts';
 import type { OAuthSettings } from './settings.ts';
 import type { SigningKeys } from './signing_keys.ts';
 
@@ -76,7 +76,7 @@ export interface ProviderOptions {
   /** Where users sign in; null for Nuncio's own login page. */
   login: AccountSettings['login'];
   /** Fetches documents and keys that clients host. */
-  fetch: GuardedFetch;
+  outgoing: OutgoingRequests;
   readCertificate: CertificateReader;
   /** Called when logout notices are stored. */
   wakeLogouts: () => void;

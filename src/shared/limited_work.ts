@@ -3,13 +3,21 @@
 import { OwnerTurns } from './owner_turns.ts';
 import { isFree } from './share.ts';
 
+/** A piece of work that waits for the turn of its owner, or of another one that waits for its result. */
+interface Piece {
+  readonly begin: (owner: string) => void;
+  readonly owners: Set<string>;
+  isBegun: boolean;
+}
+
 export class LimitedWork {
   readonly #max: number;
   readonly #hasShares: boolean;
   #running = 0;
   /** The owner of each running piece, if owners have shares. */
   readonly #owners: string[] = [];
-  readonly #waiting = new OwnerTurns<() => void>();
+  readonly #waiting = new OwnerTurns<Piece>();
+  readonly #byKey = new Map<string, Piece>();
 
   /**
    * @param max how many pieces run at once
@@ -29,17 +37,55 @@ export class LimitedWork {
     return this.#waiting.countOf(owner);
   }
 
-  /** Runs the work when it is its turn. @returns its result @throws what the work throws */
-  async run<Result>(owner: string, work: () => Promise<Result>): Promise<Result> {
+  /**
+   * Runs the work when it is its turn.
+   * @param key of work whose result others may wait for (`join`)
+   * @returns its result
+   * @throws what the work throws
+   */
+  async run<Result>(owner: string, work: () => Promise<Result>, key?: string): Promise<Result> {
+    let beginner = owner;
     if (this.#mayBegin(owner)) this.#begin(owner);
-    else await new Promise<void>((resolve) => this.#waiting.add(owner, resolve));
+    else beginner = await this.#wait(owner, key);
     try {
       return await work();
     } finally {
       this.#running -= 1;
-      if (this.#hasShares) this.#owners.splice(this.#owners.indexOf(owner), 1);
+      if (this.#hasShares) this.#owners.splice(this.#owners.indexOf(beginner), 1);
       this.#beginNext();
     }
+  }
+
+  /** The owner waits for the result of work that waits for its turn: the work begins with the first turn of any of those. */
+  join(owner: string, key: string): void {
+    const piece = this.#byKey.get(key);
+    if (piece === undefined || piece.owners.has(owner)) return;
+    if (this.#mayBegin(owner)) this.#beginPiece(owner, piece);
+    else this.#add(owner, piece);
+  }
+
+  /** @returns the owner whose turn it is */
+  #wait(owner: string, key: string | undefined): Promise<string> {
+    return new Promise((resolve) => {
+      const begin = (beginner: string) => {
+        if (key !== undefined && this.#byKey.get(key) === piece) this.#byKey.delete(key);
+        resolve(beginner);
+      };
+      const piece: Piece = { begin, owners: new Set(), isBegun: false };
+      if (key !== undefined) this.#byKey.set(key, piece);
+      this.#add(owner, piece);
+    });
+  }
+
+  #add(owner: string, piece: Piece): void {
+    piece.owners.add(owner);
+    this.#waiting.add(owner, piece);
+  }
+
+  #beginPiece(owner: string, piece: Piece): void {
+    this.#begin(owner);
+    piece.isBegun = true;
+    piece.begin(owner);
   }
 
   #mayBegin(owner: string): boolean {
@@ -59,8 +105,9 @@ export class LimitedWork {
     for (const owner of this.#waiting.owners()) {
       if (this.#running >= this.#max) return;
       if (!this.#mayBegin(owner)) continue;
-      this.#begin(owner);
-      this.#waiting.takeOf(owner)?.();
+      const piece = this.#waiting.takeOf(owner);
+      // Another owner's turn may have come first.
+      if (piece?.isBegun === false) this.#beginPiece(owner, piece);
     }
   }
 }

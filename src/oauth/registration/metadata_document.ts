@@ -51,21 +51,19 @@ const requestsWithFetch = new WeakSet<object>();
 type ProviderClient = InstanceType<Provider['Client']>;
 
 /** oidc-provider's configuration of metadata documents. */
-export function documentFeature({ db, settings }: ProviderOptions) {
+export function documentFeature({ db, settings, outgoing }: ProviderOptions) {
   return {
     clientIdMetadataDocument: {
       enabled: settings.clientMetadataDocuments,
       ack: 'draft-02',
       cacheDuration: cacheSeconds,
-      async allowFetch(ctx: KoaContextWithOIDC) {
+      async allowFetch(ctx: KoaContextWithOIDC, id: string) {
         requestsWithFetch.add(ctx);
         const counters = addressCounters('client document', ctx.ip, fetchesMax);
-        return (
-          (await countGuessInTurn(
-            db,
-            counters.map((counter) => [counter]),
-          )) === null
-        );
+        const groups = counters.map((counter) => [counter]);
+        if ((await countGuessInTurn(db, groups)) !== null) return false;
+        outgoing.join(id);
+        return true;
       },
     },
   };
