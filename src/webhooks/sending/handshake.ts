@@ -38,9 +38,12 @@ const perMinute = 10;
 const failuresMax = 120;
 /** Maximum number of owners, and of hosts of an app, whose rate is remembered. */
 const ownersMax = 10_000;
-/** Handshakes in progress on this node, of which an eighth is for accounts that have none (shared/share.ts), those of one app with all its users, and those of one account with all its apps. */
+/**
+ * Handshakes in progress on this node, those of one app with all its users, and those of one account with all its apps. Of the first two, accounts
+ * have shares (shared/share.ts), which leave one account alone what an account may have.
+ */
 const inProgressMax = 100;
-const inProgressOfAppMax = 20;
+const inProgressOfAppMax = 24;
 const inProgressOfAccountMax = 10;
 /**
  * Milliseconds in which a URL that has echoed needs no other handshake with the same owner: usually, and for agents, which subscribe one
@@ -143,10 +146,12 @@ export class Handshakes {
 
   /** @returns milliseconds to wait; 0 if the handshake may begin */
   #takeTurn({ key, app, account }: HandshakeOwner, host: string): number {
-    const ofApp = this.#inProgress.filter((each) => each.app === app).length;
-    const ofAccount = this.#inProgress.filter((each) => each.account === account).length;
+    const ofApp = this.#inProgress.filter((each) => each.app === app);
+    const isOwn = (each: HandshakeOwner) => each.account === account;
+    const ofAccount = this.#inProgress.filter(isOwn).length;
     if (!isFree(inProgressMax, this.#inProgress.length, ofAccount)) return 1_000;
-    if (ofApp >= inProgressOfAppMax || ofAccount >= inProgressOfAccountMax) return 1_000;
+    if (!isFree(inProgressOfAppMax, ofApp.length, ofApp.filter(isOwn).length)) return 1_000;
+    if (ofAccount >= inProgressOfAccountMax) return 1_000;
     const now = performance.now();
     const failedUntil = this.#failuresOf(app, host, now).nextAt(now);
     if (failedUntil !== null) return failedUntil - now;

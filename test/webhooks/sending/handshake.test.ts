@@ -16,6 +16,7 @@ import {
   createPublisher,
   createSubscribingClient,
   publish,
+  until,
 } from '../../support/webhooks/apps.ts';
 import { accept, type Behaviour, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
@@ -197,30 +198,41 @@ test('a repeated request with the same idempotency key does not need the server 
   assert.equal(subscriber.received.length, 1);
 });
 
-test('an app whose handshakes hang leaves room for others, at the same host too', async (t) => {
+test('users whose handshakes hang leave room for others of their app, and for other apps there', async (t) => {
   const held: ServerResponse[] = [];
   const subscriber = await startSubscriber(t, (_received, response) => void held.push(response));
   const scopes = ['read:posts', 'read:webhooks', 'write:webhooks'];
   const client = await createTestClient(server, { scopes });
-  const asked: Promise<ApiResponse>[] = [];
-  for (let user = 0; user < 3; user += 1) {
+  const userOfApp = async () => {
     const account = await createTestAccount(server);
     const { accessToken } = await mintAccessToken(server, { account, client, scopes });
-    const request = requester(server, accessToken);
-    for (let number = 0; number < 9; number += 1) {
-      asked.push(create({ request }, { url: `${subscriber.url}/${number}`, handshake: true }));
+    return { request: requester(server, accessToken) };
+  };
+  const asked: Promise<ApiResponse>[] = [];
+  let refused = 0;
+  for (let count = 0; count < 2; count += 1) {
+    const user = await userOfApp();
+    for (let number = 0; number < 10; number += 1) {
+      const made = create(user, { url: `${subscriber.url}/${number}`, handshake: true });
+      asked.push(made);
+      made.then(({ status }) => {
+        if (status === 429) refused += 1;
+      });
     }
   }
-  // 27 are asked for, of which the app gets 20. The refusals come at once.
-  await subscriber.waitFor(20);
-  assert.equal((await Promise.race(asked)).status, 429);
+  await until(
+    async () => held.length + refused,
+    (count) => count === asked.length,
+  );
+  // Of 24 of the app, depending on their order.
+  assert.ok(held.length >= 14 && held.length <= 16, `${held.length}`);
   subscriber.behave(echo);
-  const other = await createApp(server);
-  const made = await create(other, { url: `${subscriber.url}/other`, handshake: true });
-  assert.equal(made.status, 201, made.text);
+  for (const other of [await userOfApp(), await createApp(server)]) {
+    const made = await create(other, { url: `${subscriber.url}/other`, handshake: true });
+    assert.equal(made.status, 201, made.text);
+  }
   for (const response of held) response.destroy();
-  const statuses = (await Promise.all(asked)).map(({ status }) => status);
-  assert.deepEqual(statuses.toSorted(), [...Array(20).fill(422), ...Array(7).fill(429)]);
+  await Promise.all(asked);
 });
 
 test('an account whose handshakes hang in several apps leaves room for others', async (t) => {
