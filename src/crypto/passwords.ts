@@ -69,12 +69,20 @@ type Derive = (
   lanes: number,
 ) => Promise<Buffer>;
 
+/** Node.js's threads for slow work. They also verify and sign tokens, and look up the database's name. */
+const threads = 4;
+
+/** Half of the processors and, because what waits for a thread waits for whole hashes, at most half of the threads. */
+export function hashesAtOnce(processors: number): number {
+  return Math.max(1, Math.floor(Math.min(processors, threads) / 2));
+}
+
 /**
  * Each hash keeps a processor busy for tens of milliseconds and takes 19 MiB. Without a limit, a flood of passwords would
  * take the processors from the rest of the node. Guessers take turns, so that the passwords of one network do not hold up those of others;
  * the sign-in throttle limits how many each network has.
  */
-const hashes = new LimitedWork(Math.max(1, Math.floor(availableParallelism() / 2)));
+const hashes = new LimitedWork(hashesAtOnce(availableParallelism()));
 
 function derive(guesser: string, ...parameters: Parameters<Derive>): Promise<Buffer> {
   return hashes.run(guesser, () => deriveNow(...parameters));

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { availableParallelism } from 'node:os';
 import { test } from 'node:test';
 import { hash, verify } from '@node-rs/argon2';
-import { hashPassword, verifyPassword } from '../../src/crypto/passwords.ts';
+import { hashesAtOnce, hashPassword, verifyPassword } from '../../src/crypto/passwords.ts';
 
 test('a hash of Node.js verifies with the library, and one of the library with Node.js', async () => {
   const own = await hashPassword('correct horse');
@@ -19,6 +19,10 @@ test('no password verifies for an unknown account, and no password of over 1,024
   assert.equal(await verifyPassword('correct horse', null), false);
   const long = 'x'.repeat(1_025);
   assert.equal(await verifyPassword(long, await hashPassword(long)), false);
+});
+
+test('hashes leave half of the processors, and half of the four threads that also verify tokens', () => {
+  assert.deepEqual([1, 2, 4, 64].map(hashesAtOnce), [1, 1, 2, 2]);
 });
 
 test('a flood of passwords of one network does not hold up a password of another', async () => {
