@@ -2,12 +2,14 @@
  * Limits of responses that stay open: for a token, for an account (or an app that acts for itself), for an app with all its users, and for
  * a node. New tokens are easy to get, new accounts are not, and an app may have many accounts. Ten accounts with two apps could fill a
  * node. So a stream that finds its app or node full takes the place of one of the app or account that has most, if that has at least two more
- * than its own: whoever has few streams always gets one. A server that stops ends them all.
+ * than its own: whoever has few streams always gets one. What cannot be resumed ends for nobody, so accounts have shares of it instead
+ * (shared/share.ts). A server that stops ends them all.
  *
  *   taken → aborted (shutdown, or its place is needed) | released
  */
 
 import type { FastifyInstance } from 'fastify';
+import { isFree } from '../shared/share.ts';
 import { Problem } from './problem.ts';
 
 /** Maxima of one token, one account or app that acts for itself, one app, and one node. */
@@ -58,11 +60,12 @@ export class StreamSlots {
   /** @throws Problem 429 if the token, its owner or its app has too many, 503 if the node has */
   take({ tokenId, owner, clientId }: SlotHolder): AbortController {
     const { token, owner: ofOwner, app, node } = this.#limits;
-    const counts = { token: 0, owner: 0, app: 0 };
+    const counts = { token: 0, owner: 0, app: 0, ownerInApp: 0 };
     for (const each of this.#open.values()) {
       if (each.tokenId === tokenId) counts.token += 1;
       if (each.owner === owner) counts.owner += 1;
       if (each.clientId === clientId) counts.app += 1;
+      if (each.owner === owner && each.clientId === clientId) counts.ownerInApp += 1;
     }
     const tooMany = (status: number, detail: string) =>
       new Problem(status, detail, { code: 'too-many-streams', headers: { 'retry-after': '30' } });
@@ -72,17 +75,23 @@ export class StreamSlots {
     if (counts.owner >= ofOwner) {
       throw tooMany(429, `An account can have at most ${ofOwner} ${this.#noun} on a node.`);
     }
-    const ofApp = counts.app >= app;
+    const ofApp = this.#isFull(app, counts.app, counts.ownerInApp);
     const holder = { tokenId, owner, clientId };
     if (ofApp && !this.#displace(holder, ['owner'], clientId)) {
       throw tooMany(429, `An app can have at most ${app} ${this.#noun} on a node.`);
     }
-    if (!ofApp && this.#open.size >= node && !this.#displace(holder, ['clientId', 'owner'], null)) {
+    const ofNode = !ofApp && this.#isFull(node, this.#open.size, counts.owner);
+    if (ofNode && !this.#displace(holder, ['clientId', 'owner'], null)) {
       throw tooMany(503, `This node can have no more ${this.#noun}. Try again.`);
     }
     const slot = new AbortController();
     this.#open.set(slot, holder);
     return slot;
+  }
+
+  /** Whether an owner may have no more of so many without the place of another one. */
+  #isFull(size: number, used: number, own: number): boolean {
+    return this.#areResumable ? used >= size : !isFree(size, used, own);
   }
 
   /**

@@ -288,6 +288,43 @@ test('an API that hangs for one account responds to others', async () => {
   for (const { isError } of await Promise.all(hanging)) assert.equal(isError, undefined);
 });
 
+test('attack: accounts whose calls hang leave room for others of their app', async () => {
+  const slow: (() => void)[] = [];
+  onArrival = () => new Promise<void>((resolve) => slow.push(resolve));
+  let refused = 0;
+  const call = async (account: Awaited<ReturnType<typeof createTestAccount>>) => {
+    const { accessToken } = await mcpToken(server, { account, client, scopes });
+    const params = { name: 'note_get', arguments: { id: 'n1' } };
+    return callMcp(server, accessToken, 'tools/call', params);
+  };
+  // Together more than the app gets.
+  const accounts = await Promise.all([1, 2, 3, 4, 5, 6].map(() => createTestAccount(server)));
+  const hanging = accounts.flatMap((each) =>
+    Array.from({ length: 40 }, async () => {
+      const { status } = await call(each);
+      if (status === 429) refused += 1;
+    }),
+  );
+  await until(
+    async () => refused,
+    (count) => count > 0,
+  );
+  onArrival = async () => {};
+  assert.equal((await call(await createTestAccount(server))).status, 200);
+  let isOver = false;
+  const all = Promise.all(hanging).then(() => {
+    isOver = true;
+  });
+  await until(
+    async () => {
+      for (const respond of slow.splice(0)) respond();
+      return isOver;
+    },
+    (isDone) => isDone,
+  );
+  await all;
+});
+
 test('no exchanged token is stored', async () => {
   await callTool(server, token, 'note_get', { id: 'n1' });
   const { rows } = await sql<{ count: number }>`select count(*)::int as count from access_tokens`.execute(
