@@ -91,7 +91,13 @@ function few(addresses: readonly string[]): string[] {
   });
 }
 
-const resolver = new Resolver({ timeout: 2_000, tries: 2 });
+/**
+ * The timeout is only that of the first names. Then c-ares waits five times as long as answers usually take, at least 250 ms, and twice as
+ * long for each further try. So where answers about the names of all others come from a cache, two tries would fail for each name
+ * that takes more than some 600 ms. Five take longer than `resolveTimeoutMs`.
+ */
+export const resolverOptions = { timeout: 2_000, tries: 5 };
+const resolver = new Resolver(resolverOptions);
 
 async function resolveBySystem(hostname: string): Promise<string[]> {
   // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
