@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
-import { type AddressInfo, connect } from 'node:net';
+import { type AddressInfo, connect, type Socket } from 'node:net';
 import { after, type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { Arrivals } from '../../src/http/overload/arrivals.ts';
@@ -170,6 +170,44 @@ test('attack: requests that were sent at once, whose responses are not read, are
     async () => handled,
     (count) => count === 3,
   );
+});
+
+test('attack: requests that wait for those before them are few on a node, whose heads it keeps', async (t) => {
+  const arrivals = new Arrivals(() => '');
+  const accepted = new Set<Socket>();
+  const own = createServer((request, response) =>
+    arrivals.add(request, response, () => {
+      if (request.url === '/answered') response.end();
+    }),
+  );
+  own.on('connection', (socket) => {
+    accepted.add(socket);
+    socket.on('close', () => accepted.delete(socket));
+  });
+  own.listen(0, '127.0.0.1');
+  await once(own, 'listening');
+  t.after(() => own.close());
+  const { port } = own.address() as AddressInfo;
+  const sockets = Array.from({ length: 100 }, () => {
+    const socket = connect({ port, host: '127.0.0.1' }).on('error', () => {});
+    t.after(() => socket.destroy());
+    return socket;
+  });
+  for (const socket of sockets) socket.write(get('/').repeat(16));
+  // Each of them has 15 that wait.
+  await until(
+    async () => accepted.size,
+    (size) => size === Math.floor(1_024 / 15),
+  );
+  const text = get('/answered');
+  assert.deepEqual((await exchange(port, text, 1)).received, ['HTTP/1.1 200']);
+  assert.deepEqual((await exchange(port, text.repeat(16), 16)).isClosed, true);
+  for (const socket of sockets) socket.destroy();
+  await until(
+    async () => accepted.size,
+    (size) => size === 0,
+  );
+  assert.equal((await exchange(port, text.repeat(16), 16)).received.length, 16);
 });
 
 test('attack: busy connections do not make new ones wait, of which each turn accepts one', async (t) => {

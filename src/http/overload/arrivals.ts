@@ -13,12 +13,15 @@ import { LoopTurns } from './loop_turns.ts';
 
 /** Requests of a connection that have no response. */
 const unansweredMax = 16;
+/** Requests of all connections that wait for those before them. Each keeps its head, of up to 16 KiB. */
+const waitingMax = 1_024;
 
 export class Arrivals {
   readonly #ownerOf: (request: IncomingMessage) => string;
   readonly #turns = new LoopTurns();
   /** What begins each request of a connection that has no response. The first has begun. */
   readonly #unanswered = new WeakMap<Socket, (() => void)[]>();
+  #waiting = 0;
 
   /** @param ownerOf the caller of a request. Called only for those that wait */
   constructor(ownerOf: (request: IncomingMessage) => string) {
@@ -34,19 +37,35 @@ export class Arrivals {
   add(request: IncomingMessage, response: ServerResponse, handle: () => void): void {
     const { socket } = request;
     if (socket.destroyed) return;
-    const unanswered = this.#unanswered.get(socket) ?? [];
-    if (unanswered.length >= unansweredMax) {
+    const unanswered = this.#unansweredOf(socket);
+    const mustWait = unanswered.length > 0;
+    if (unanswered.length >= unansweredMax || (mustWait && this.#waiting >= waitingMax)) {
       close(socket);
       return;
     }
-    this.#unanswered.set(socket, unanswered);
     unanswered.push(() => this.#begin(request, handle));
     response.once('close', () => {
       unanswered.shift();
+      const [next] = unanswered;
+      if (next === undefined) return;
+      this.#waiting -= 1;
       // Not for whom the request before worked.
-      asServer(() => unanswered[0]?.());
+      asServer(next);
     });
-    if (unanswered.length === 1) unanswered[0]?.();
+    if (mustWait) this.#waiting += 1;
+    else this.#begin(request, handle);
+  }
+
+  #unansweredOf(socket: Socket): (() => void)[] {
+    const known = this.#unanswered.get(socket);
+    if (known !== undefined) return known;
+    const unanswered: (() => void)[] = [];
+    this.#unanswered.set(socket, unanswered);
+    socket.once('close', () => {
+      this.#waiting -= Math.max(0, unanswered.length - 1);
+      unanswered.length = 0;
+    });
+    return unanswered;
   }
 
   #begin(request: IncomingMessage, handle: () => void): void {
