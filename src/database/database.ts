@@ -85,10 +85,12 @@ export function openDatabase(options: DatabaseOptions): Database {
   });
   // When a connection breaks in use, the pending query rejects. The driver also emits `error`, and an `error` event without
   // a listener ends the process.
-  pool.on('connect', (client) => client.on('error', () => {}));
-  pool.on('connect', (client) => client.on(silentEvent as 'end', () => fair.suspectAll()));
+  pool.on('connect', (client) => {
+    client.on('error', () => {});
+    preparing(client).onSilent = () => fair.suspectAll();
+  });
   pool.on('release', (_error, client) => {
-    (client as unknown as PreparingClient).resultMs = undefined;
+    preparing(client).resultMs = undefined;
   });
   const fair = new FairPool(pool, options.connectionsMax, waitMsMax);
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool: fair }) });
@@ -104,7 +106,7 @@ export function withResultsWithin(ms: number, db: Database): Database {
   const { fair } = pools.get(db) as { fair: FairPool };
   const connect = async () => {
     const client = await fair.connect();
-    (client as unknown as PreparingClient).resultMs = ms;
+    preparing(client).resultMs = ms;
     return client;
   };
   return new Kysely<Tables>({
@@ -159,9 +161,6 @@ export function poolStatus(db: Database): PoolStatus {
   };
 }
 
-/** A client emits it when a result did not arrive in time. */
-const silentEvent = 'silent';
-
 /** The driver's message when a result did not arrive in time. The driver gives it no code. */
 const queryTimeoutMessage = 'Query read timeout';
 /** The driver's errors about a lost connection. The driver gives them no code. */
@@ -196,6 +195,8 @@ class PreparingClient extends pg.Client {
   protected readonly begin: string = 'begin';
   /** Milliseconds to wait for a result of a statement with parameters; undefined for the limit of the pool. */
   resultMs: number | undefined;
+  /** Called when a result did not arrive in time. */
+  onSilent: () => void = () => {};
 
   #prepared(statement: NamedStatement, rest: unknown[]): unknown {
     // biome-ignore lint/suspicious/noExplicitAny: the driver returns a promise where there is no callback
@@ -225,7 +226,11 @@ class PreparingClient extends pg.Client {
       const isSafe = !this.#inTransaction || !selectsAll.test(text);
       const name = isSafe ? statementName(text) : undefined;
       const statement = { text, values: converted, query_timeout: this.resultMs };
-      if (name !== undefined) return this.#watched(this.#prepared({ name, ...statement }, rest));
+      return this.#watched(
+        name === undefined
+          ? super.query(statement, ...(rest as []))
+          : this.#prepared({ name, ...statement }, rest),
+      );
     }
     if (text === 'begin') return this.#watched(super.query(this.begin));
     return this.#watched(super.query(...(parameters as [string])));
@@ -238,11 +243,16 @@ class PreparingClient extends pg.Client {
         // Close it now, so that the pool does not reuse it.
         this.end().catch(() => {});
         this.connection.stream.destroy();
-        this.emit(silentEvent);
+        this.onSilent();
       }
       throw error;
     });
   }
+}
+
+/** The pool makes its clients of this class (`Client`), which the types of the driver and of Kysely do not say. */
+function preparing(client: unknown): PreparingClient {
+  return client as PreparingClient;
 }
 
 /** Statements outside of transactions have no limit: they are mostly reads, which wait only for migrations. */
@@ -265,13 +275,12 @@ const { prepareValue } = (
 /** Returns the name to prepare a statement under, or undefined when there are too many different statements. */
 function statementName(text: string): string | undefined {
   let name = statementNames.get(text);
-  const isVaried = text.startsWith(variedMark);
-  const isFull =
-    statementNames.size >= preparedStatementsMax || (isVaried && variedStatements >= variedStatementsMax);
-  if (name === undefined && !isFull) {
+  if (name === undefined && statementNames.size < preparedStatementsMax) {
+    const isVaried = text.startsWith(variedMark);
+    if (isVaried && variedStatements === variedStatementsMax) return undefined;
+    if (isVaried) variedStatements += 1;
     name = `s${statementNames.size}`;
     statementNames.set(text, name);
-    if (isVaried) variedStatements += 1;
   }
   return name === undefined || preparedGeneration === 0 ? name : `${name}_${preparedGeneration}`;
 }

@@ -3,28 +3,26 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sql } from 'kysely';
-import { varied } from '../../src/database/database.ts';
-import { requester } from '../support/clients/api_client.ts';
-import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
+import {
+  isDatabaseUnavailable,
+  openDatabase,
+  varied,
+  withResultsWithin,
+} from '../../src/database/database.ts';
+import { createApiUser } from '../support/clients/api_client.ts';
+import { startDatabaseProxy } from '../support/database/database_proxy.ts';
 import { openTestDatabase } from '../support/database/open_database.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 test('attack: lists and changes with ever new texts leave names to all other statements', async (t) => {
   const server = await startTestServer(t);
-  const account = await createTestAccount(server);
-  const client = await createTestClient(server);
-  const { accessToken: token } = await mintAccessToken(server, {
-    account,
-    client,
-    scopes: ['read:posts', 'write:posts'],
-  });
-  const request = requester(server, token);
+  const { request } = await createApiUser(server);
   const created = await request('POST', '/articles', { json: { title: 'First' } });
   assert.equal(created.status, 201);
   const { id } = created.body;
   assert.equal((await request('GET', '/articles?sort=-published_at')).status, 200);
   assert.equal((await request('PATCH', `/articles/${id}`, { json: { title: 'Second' } })).status, 200);
-  const { db } = await openTestDatabase(t, 1);
+  const { db, url } = await openTestDatabase(t, 1);
   for (let count = 0; count < 500; count += 1)
     await sql`${varied} select ${1}::int as ${sql.ref(`c${count}`)}`.execute(db);
   await sql`select ${1}::int as other`.execute(db);
@@ -35,4 +33,23 @@ test('attack: lists and changes with ever new texts leave names to all other sta
   // Those of the server's lists and changes are among the 200.
   const ofTest = texts.filter((text) => text.startsWith('/* varied */')).length;
   assert.ok(ofTest > 0 && ofTest <= 198, String(ofTest));
+  // What has no name any more leaves a silent connection as soon as what has one.
+  const proxy = await startDatabaseProxy(url);
+  const proxied = openDatabase({ connectionString: proxy.url, connectionsMax: 2 });
+  t.after(async () => {
+    await proxy.close();
+    await proxied.destroy();
+  });
+  const ask = (on: typeof db) => sql`${varied} select ${1}::int as unnamed, pg_sleep(0.1)`.execute(on);
+  await Promise.all([ask(proxied), ask(proxied)]);
+  proxy.freeze();
+  let isLeft = false;
+  const silent = ask(proxied).catch(() => {
+    isLeft = true;
+  });
+  const error: unknown = await ask(withResultsWithin(1_000, proxied)).catch((reason: unknown) => reason);
+  assert.ok(isDatabaseUnavailable(error), String(error));
+  assert.equal(isLeft, false);
+  proxy.mend();
+  await silent;
 });

@@ -14,6 +14,7 @@ import { Window } from './window.ts';
 
 /** Seconds of its rate that may start at once after a quiet time. */
 const burstSeconds = { unknown: 4, known: 0.1 };
+
 export interface DestinationQuotas {
   /** Maximum attempts of unproven lanes in flight while it is unknown. Proven lanes have as many places more. */
   readonly unknown: number;

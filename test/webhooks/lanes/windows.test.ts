@@ -138,11 +138,15 @@ test('a lane waits for a rate for at most four turns of each other tenant', () =
   }
 });
 
+/** A lane of a user. It has only the members that the windows of its host read: a whole one needs a subscription and its rights. */
+function laneTo(host: string, tenant: string, isProven: boolean): Lane {
+  const template = { origin: `https://${host}` };
+  const members = { subscription: { clientId: null }, template, pausedUntil: 0 };
+  return { ...applicant(tenant, isProven), ...members } as unknown as Lane;
+}
+
 test('accounts that fail at an unknown host pause it for themselves, and for nobody else', () => {
-  const subscription = { clientId: null };
-  const template = { origin: 'https://shared.example' };
-  const laneOf = (name: string) =>
-    ({ ...applicant(name, false), subscription, template, pausedUntil: 0 }) as unknown as Lane;
+  const laneOf = (name: string) => laneTo('shared.example', name, false);
   const windows = new Windows(defaultQuotas, () => {});
   const failing = range(100).map((index) => laneOf(`failing ${index}`));
   let now = 0;
@@ -160,8 +164,7 @@ test('accounts that fail at an unknown host pause it for themselves, and for nob
 
 test('idle addresses are forgotten after a minute if there are very many, also those of one host', () => {
   const windows = new Windows(defaultQuotas, () => {});
-  const template = { origin: 'https://one.example' };
-  const lane = { ...applicant('lane', true), subscription: { clientId: null }, template } as unknown as Lane;
+  const lane = laneTo('one.example', 'lane', true);
   let now = performance.now();
   /** Whether the address is known when an attempt comes to it, which is then accepted. */
   const isKnown = (address: string): boolean => {
