@@ -207,6 +207,10 @@ test('a leader leaves a connection that is silent, before the database ends its 
   );
   await publish(requester({ baseUrl }, app.machineToken), app.account, [1]);
   await subscriber.waitFor(1);
+  await until(
+    async () => proxy.ends().length,
+    (count) => count > 0,
+  );
   assert.equal(proxy.ends()[0], 'node');
   await server.close();
 });
