@@ -103,14 +103,14 @@ function createStatements({ events, lease }: Tables, index: string): string[] {
 
 /**
  * A single statement, so that a pool runs it as one transaction. Of two concurrent calls, one waits for the other's commit and then
- * finds that the tables exist.
+ * finds that the tables exist: by its check, or by an error about the table, its type or an index of the catalog.
  */
 function setUpStatement({ events }: Tables, statements: readonly string[]): string {
   const block = `begin
   if to_regclass(${quoteText(events)}) is null then
     ${statements.map((statement) => `${statement};`).join('\n    ')}
   end if;
-exception when unique_violation or duplicate_table then
+exception when unique_violation or duplicate_table or duplicate_object then
   null;
 end`;
   return `do ${quoteText(block)}`;
