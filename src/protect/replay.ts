@@ -3,6 +3,8 @@
  * need a shared store, for example a table with a unique key, or SET NX of Redis.
  */
 
+import { isFree } from '../shared/share.ts';
+
 /** Maximum number of stored proofs, about 150 bytes each: over 800 per second for two minutes. */
 const proofsMax = 100_000;
 
@@ -18,8 +20,8 @@ export interface ReplayStore {
 }
 
 /**
- * @param max maximum number of entries. A full store throws, so that no replay passes. One holder has at most half of them, so
- *   that no account alone keeps the others out.
+ * @param max maximum number of entries. A full store throws, so that no replay passes. Holders have shares of it (shared/share.ts), so that
+ *   few accounts do not keep the others out.
  */
 export function createReplayStore(max: number = proofsMax): ReplayStore {
   // Sorted by expiry, because all entries have the same lifetime: expired ones come first.
@@ -38,7 +40,8 @@ export function createReplayStore(max: number = proofsMax): ReplayStore {
       if (proofs.has(id)) return false;
       const held = counts.get(holder) ?? 0;
       if (proofs.size >= max) throw new Error(`the store is full: ${max} DPoP proofs`);
-      if (held >= max / 2) throw new Error(`the store is full for ${holder}: ${max / 2} DPoP proofs`);
+      if (!isFree(max, proofs.size, held))
+        throw new Error(`the store is full for ${holder}: ${held} DPoP proofs`);
       proofs.set(id, { expiry: until, holder });
       counts.set(holder, held + 1);
       return true;
