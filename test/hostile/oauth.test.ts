@@ -105,6 +105,20 @@ test('one network past its limit does not use up everybody’s registrations', a
   assert.equal(await countRegistration(server.db, '198.51.100.9'), undefined);
 });
 
+test('networks that register as many apps as they may leave registrations to others', async () => {
+  await sql`delete from registration_windows`.execute(server.db);
+  let refused = 0;
+  for (let network = 0; network < 20; network += 1) {
+    for (let index = 0; index < registrationLimits.remote; index += 1) {
+      if ((await countRegistration(server.db, `192.0.2.${network}`)) !== undefined) refused += 1;
+    }
+  }
+  assert.ok(refused > 0);
+  for (let network = 0; network < 10; network += 1) {
+    assert.equal(await countRegistration(server.db, `198.51.100.${network}`), undefined);
+  }
+});
+
 test('text that the database cannot store is refused without a server error', async () => {
   const client = await createTestClient(server);
   const plain = {

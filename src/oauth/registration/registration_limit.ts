@@ -1,12 +1,14 @@
 /**
  * Limits how many apps are registered or become known by their documents, per network address and in total, so that
- * strangers cannot fill the table of clients. Owns the table `registration_windows`.
+ * strangers cannot fill the table of clients. Sites have shares of the total (shared/share.ts), so that few of them do not keep the others
+ * out for the rest of the hour. Owns the table `registration_windows`.
  */
 
 import { sql } from 'kysely';
 import { addressCounters } from '../../accounts/throttle.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
+import { freeOf } from '../../shared/share.ts';
 
 /** Length of a window in minutes, and registrations allowed per window. */
 const windowMinutes = 60;
@@ -37,30 +39,40 @@ export async function countDocument(db: Database, remote: string): Promise<boole
   return (await countForAll(db, 'document', remote, 'all documents')) === undefined;
 }
 
-/** A network over its own limit does not count towards the total, so it cannot lock the others out. */
+/** What is refused does not count towards the total, so that nobody locks the others out with it. */
 async function countForAll(
   db: Database,
   name: string,
   remote: string,
   all: string,
 ): Promise<number | undefined> {
+  let ofSite = 0;
   for (const { subject, max } of addressCounters(name, remote, registrationLimits.remote)) {
-    const wait = await count(db, subject, max);
-    if (wait !== undefined) return wait;
+    const counted = await count(db, subject, max);
+    if ('wait' in counted) return counted.wait;
+    ofSite = counted.registrations;
   }
-  return count(db, all, registrationLimits.all);
+  const counted = await count(db, all, freeOf(registrationLimits.all, 0, ofSite - 1));
+  return 'wait' in counted ? counted.wait : undefined;
 }
 
-async function count(db: Database, subject: string, max: number): Promise<number | undefined> {
-  const { rows } = await sql<{ is_over: boolean; seconds: number }>`
+/** @returns the registrations of the window with this one, or the seconds until the window ends if it has `max` of them or more */
+async function count(
+  db: Database,
+  subject: string,
+  max: number,
+): Promise<{ registrations: number } | { wait: number }> {
+  const { rows } = await sql<{ registrations: number }>`
     insert into registration_windows as w (subject, registrations, ends_at)
     values (${digest(subject)}, 1, now() + ${windowMinutes} * interval '1 minute')
     on conflict (subject) do update set
       registrations = case when w.ends_at < now() then 1 else w.registrations + 1 end,
       ends_at = case when w.ends_at < now() then excluded.ends_at else w.ends_at end
-    returning
-      registrations > ${max}::int as is_over,
-      ceil(extract(epoch from ends_at - now()))::int as seconds`.execute(db);
-  const [window] = rows;
-  return window?.is_over ? Math.max(1, window.seconds) : undefined;
+    where w.ends_at < now() or w.registrations < ${max}::int
+    returning registrations`.execute(db);
+  if (rows[0] !== undefined) return rows[0];
+  const { rows: windows } = await sql<{ seconds: number }>`
+    select ceil(extract(epoch from ends_at - now()))::int as seconds from registration_windows
+    where subject = ${digest(subject)}`.execute(db);
+  return { wait: Math.max(1, windows[0]?.seconds ?? 1) };
 }
