@@ -34,8 +34,12 @@ const agentResponseBytesMax = 65_536;
 /** Handshakes of one owner: at most this many at once, and this many a minute. */
 const burstMax = 10;
 const perMinute = 10;
-/** Failed handshakes that one app asked of one host: at most this many at once, and this many a minute. */
+/**
+ * Failed handshakes that one app asked of one host in a minute. Its accounts have shares (shared/share.ts): a host may serve all of them, so
+ * none may use up what the others need.
+ */
 const failuresMax = 120;
+const failureMs = 60_000;
 /** Maximum number of owners, and of hosts of an app, whose rate is remembered. */
 const ownersMax = 10_000;
 /**
@@ -73,6 +77,12 @@ export interface HandshakeOwner {
   account: string;
 }
 
+/** A failed handshake. */
+interface Failure {
+  readonly account: string;
+  readonly at: number;
+}
+
 /** Null if the server echoed the challenge; otherwise why not, for the developer, or that the owner's rate is used up. */
 export type HandshakeOutcome = null | { reason: string } | { retryAfterSeconds: number };
 
@@ -91,7 +101,8 @@ export class Handshakes {
   #sender: Sender | undefined;
   readonly #turns = new TokenTurns();
   readonly #rates = new LRUCache<string, TokenBucket>(upTo(ownersMax));
-  readonly #failures = new LRUCache<string, TokenBucket>(upTo(ownersMax));
+  /** By app and host, the oldest first. */
+  readonly #failures = new LRUCache<string, Failure[]>(upTo(ownersMax));
   readonly #done = new LRUCache<string, true>({ ...upTo(rememberedMax), ttl: rememberedMs.usual });
   readonly #running = new Map<string, Promise<HandshakeOutcome>>();
   readonly #inProgress: HandshakeOwner[] = [];
@@ -132,7 +143,8 @@ export class Handshakes {
     try {
       const reason = await this.#challenge(target, owner.account);
       if (reason !== null) {
-        this.#failuresOf(owner.app, host, performance.now()).take();
+        const at = performance.now();
+        this.#failuresOf(owner.app, host, at).push({ account: owner.account, at });
         return { reason };
       }
       this.#done.set(key, true, {
@@ -147,14 +159,16 @@ export class Handshakes {
   /** @returns milliseconds to wait; 0 if the handshake may begin */
   #takeTurn({ key, app, account }: HandshakeOwner, host: string): number {
     const ofApp = this.#inProgress.filter((each) => each.app === app);
-    const isOwn = (each: HandshakeOwner) => each.account === account;
+    const isOwn = (each: Pick<HandshakeOwner, 'account'>) => each.account === account;
     const ofAccount = this.#inProgress.filter(isOwn).length;
     if (!isFree(inProgressMax, this.#inProgress.length, ofAccount)) return 1_000;
     if (!isFree(inProgressOfAppMax, ofApp.length, ofApp.filter(isOwn).length)) return 1_000;
     if (ofAccount >= inProgressOfAccountMax) return 1_000;
     const now = performance.now();
-    const failedUntil = this.#failuresOf(app, host, now).nextAt(now);
-    if (failedUntil !== null) return failedUntil - now;
+    const failures = this.#failuresOf(app, host, now);
+    const [oldest] = failures;
+    if (oldest !== undefined && !isFree(failuresMax, failures.length, failures.filter(isOwn).length))
+      return oldest.at + failureMs - now;
     const rate = this.#rates.get(key) ?? new TokenBucket(perMinute / 60, burstMax, now);
     this.#rates.set(key, rate);
     const nextAt = rate.nextAt(now);
@@ -163,11 +177,12 @@ export class Handshakes {
     return 0;
   }
 
-  /** Apart for each app, so that one cannot keep the others from a host that they share. */
-  #failuresOf(app: string, host: string, now: number): TokenBucket {
+  /** Those of the last minute, apart for each app, so that one cannot keep the others from a host that they share. */
+  #failuresOf(app: string, host: string, now: number): Failure[] {
     const key = JSON.stringify([app, host]);
-    const failures = this.#failures.get(key) ?? new TokenBucket(failuresMax / 60, failuresMax, now);
+    const failures = this.#failures.get(key) ?? [];
     this.#failures.set(key, failures);
+    while (failures[0] !== undefined && failures[0].at <= now - failureMs) failures.shift();
     return failures;
   }
 
