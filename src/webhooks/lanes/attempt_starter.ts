@@ -2,9 +2,9 @@
  * Starts attempts. Lanes take turns, one attempt each. A lane decides how many attempts of its own may run (lane.ts), and its windows
  * how many may run beside others (windows.ts).
  *
- *   waiting in a ready lane → (converted) → in flight → response → outcome to the recorder
- *                                       → cancelled before its first byte → put back as a retry that is due at once
- *                                       → 401 to an access token → sent once more with a new one
+ *   waiting in a ready lane → (converted, access token requested) → in flight → response → outcome to the recorder
+ *                                                               → cancelled before its first byte → put back as a retry that is due at once
+ *                                                               → 401 to an access token → sent once more with a new one
  */
 
 import { AuthError, type Authorization, type Authorizer } from '../sending/authorization.ts';
@@ -94,6 +94,8 @@ export class AttemptStarter {
   readonly #options: AttemptStarterOptions;
   readonly #windows: Windows;
   readonly #conversions: Conversions;
+  /** Lanes that wait for an access token, without places: whose authorization server hangs would keep those of others. */
+  readonly #unauthorized = new Set<Lane>();
   #turn: NodeJS.Immediate | undefined;
   /** Bytes of large bodies that this turn of the event loop has started. */
   #largeBytes = 0;
@@ -175,11 +177,28 @@ export class AttemptStarter {
       if (hasRoom) void this.#conversions.begin(lane);
       return hasRoom;
     }
+    if (lane.template.auth?.type === 'oauth2' && this.#awaitsToken(lane, now)) return false;
     const places = this.#windows.enter(lane, now);
     if (places === null) return false;
     const waiting = isConverted ? this.#conversions.take(lane) : lane.take();
     this.#countLarge(waiting.event.body.length);
     this.#prepare(this.#attemptOf(lane, waiting, places));
+    return true;
+  }
+
+  /** Whether the lane waits for room, or for an access token, which is requested when there is room. */
+  #awaitsToken(lane: Lane, now: number): boolean {
+    const { authorizer, lanes } = this.#options;
+    if (this.#unauthorized.has(lane) || !this.#windows.hasRoom(lane, now)) return true;
+    const requested = authorizer.prepare(lane.subscription.id, lane.tenant.key, lane.template.auth);
+    if (requested === undefined) return false;
+    this.#unauthorized.add(lane);
+    void requested.then(() => {
+      this.#unauthorized.delete(lane);
+      // It may have been released meanwhile.
+      if (lanes.get(lane.id) === lane) lanes.reschedule(lane);
+      this.pump();
+    });
     return true;
   }
 

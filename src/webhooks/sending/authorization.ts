@@ -47,8 +47,9 @@ interface Held {
   requested: Promise<Authorization> | null;
   /** When the last request for a token began. */
   requestedAt: number;
-  /** Why the last request failed; null if it did not. */
+  /** Why the last request failed, and when; null if it did not. */
   failure: AuthError | null;
+  failedAt: number;
 }
 
 const none: Authorization = { lines: '', isMutual: false, token: null };
@@ -96,6 +97,25 @@ export class Authorizer {
   }
 
   /**
+   * Requests the token that `authorize` would wait for.
+   * @returns undefined if `authorize` responds at once. Otherwise it does so for a while from the time that the promise resolves; the
+   *   promise never rejects
+   */
+  prepare(subscription: string, account: string, auth: SubscriberAuth | null): Promise<void> | undefined {
+    if (auth?.type !== 'oauth2' || this.#hasAnswer(keyOf(subscription, auth))) return undefined;
+    const done = () => {};
+    return Promise.resolve(this.#tokenOf(subscription, account, auth)).then(done, done);
+  }
+
+  /** Whether a token is held, or no other may be requested yet. */
+  #hasAnswer(key: string): boolean {
+    const held = this.#held.get(key);
+    if (held === undefined) return false;
+    const now = performance.now();
+    return held.authorization === null ? isQuiet(held, now) : now < held.until;
+  }
+
+  /**
    * The subscriber responded with 401 to a token.
    * @returns whether another token can be requested now
    */
@@ -118,12 +138,20 @@ export class Authorizer {
     const now = performance.now();
     let held = this.#held.get(key);
     if (held === undefined) {
-      held = { authorization: null, until: 0, requested: null, requestedAt: -quietMs, failure: null };
+      const requestedAt = Number.NEGATIVE_INFINITY;
+      held = {
+        authorization: null,
+        until: 0,
+        requested: null,
+        requestedAt,
+        failure: null,
+        failedAt: requestedAt,
+      };
       this.#held.set(key, held);
     }
     if (held.authorization !== null && now < held.until) return held.authorization;
     if (held.requested !== null) return held.requested;
-    if (held.failure !== null && now - held.requestedAt < quietMs) throw held.failure;
+    if (held.failure !== null && isQuiet(held, now)) throw held.failure;
     held.requestedAt = now;
     held.requested = this.#request(account, auth, held);
     return held.requested;
@@ -141,11 +169,16 @@ export class Authorizer {
     } catch (error) {
       held.authorization = null;
       held.failure = error instanceof AuthError ? error : new AuthError('the token URL could not be reached');
+      held.failedAt = performance.now();
       throw held.failure;
     } finally {
       held.requested = null;
     }
   }
+}
+
+function isQuiet({ requested, failure, failedAt }: Held, now: number): boolean {
+  return requested === null && failure !== null && now - failedAt < quietMs;
 }
 
 function fixed(name: string, value: string): Authorization {

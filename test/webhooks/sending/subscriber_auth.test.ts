@@ -159,6 +159,24 @@ test('a token that the subscriber refuses is replaced once, within the same atte
   assert.equal(subscriber.received.at(-1)?.headers.authorization, 'Bearer token-2');
 });
 
+test('deliveries whose tokens are requested have no places at the subscriber’s host', async (t) => {
+  const asked: ServerResponse[] = [];
+  const issuer = await startSubscriber(t, (_received, response) => void asked.push(response));
+  const subscriber = await startSubscriber(t);
+  for (let count = 0; count < 2; count += 1) {
+    const app = await createApp(server);
+    const auth = { ...basicCredentials, token_url: issuer.url };
+    await subscribe(app, { url: `${subscriber.url}/hangs`, auth });
+    await publish(publisher, app.account, [randomUUID(), randomUUID()]);
+  }
+  await issuer.waitFor(2);
+  const metrics = await (await fetch(`${server.baseUrl}/metrics`)).text();
+  assert.match(metrics, /^nuncio_worker\{of="in_flight"\} 0$/m);
+  for (const response of asked) response.end(JSON.stringify({ access_token: 'late', token_type: 'bearer' }));
+  const received = await subscriber.waitFor(4);
+  assert.ok(received.every(({ headers }) => headers.authorization === 'Bearer late'));
+});
+
 test('without a usable token nothing is sent, and the log says why', async (t) => {
   const subscriber = await startSubscriber(t);
   const cases: [string, Behaviour][] = [
