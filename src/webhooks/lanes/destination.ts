@@ -50,9 +50,9 @@ export class Destination {
     this.#resize(Math.min(this.window.size + 1, this.#sizeMax));
   }
 
-  /** An attempt of a proven lane failed. */
-  shrink(): void {
-    if (this.isKnown) this.#resize(Math.max(this.window.size - 1, this.#sizeMin));
+  /** An attempt failed that must not leave the window as large as it is. */
+  protected shrink(): void {
+    this.#resize(Math.max(this.window.size - 1, this.#sizeMin));
   }
 
   #resize(size: number): void {
@@ -81,14 +81,34 @@ export class Host extends Destination {
    * a dozen accounts could keep the host from a new subscriber for ever.
    */
   readonly #failedOf = new Map<string, Failed>();
+  /**
+   * By how much accepted deliveries of each account have let the window grow. Its failures take away no more: of several accounts at a host,
+   * one whose deliveries fail would keep the window small for all.
+   */
+  readonly #grownBy = new Map<string, number>();
 
-  override accept(now: number): void {
-    super.accept(now);
+  acceptOf(tenant: string, now: number): void {
+    const { size } = this.window;
+    this.accept(now);
     this.#failedOf.clear();
+    if (this.window.size > size) this.#grownBy.set(tenant, (this.#grownBy.get(tenant) ?? 0) + 1);
   }
 
-  /** An attempt failed while the host is unknown. */
-  fail(tenant: string, now: number): void {
+  /** An attempt failed. */
+  fail(tenant: string, isProven: boolean, now: number): void {
+    if (!this.isKnown) this.#failUnknown(tenant, now);
+    else if (isProven) this.#shrinkOf(tenant);
+  }
+
+  #shrinkOf(tenant: string): void {
+    const left = (this.#grownBy.get(tenant) ?? 0) - 1;
+    if (left < 0) return;
+    if (left === 0) this.#grownBy.delete(tenant);
+    else this.#grownBy.set(tenant, left);
+    this.shrink();
+  }
+
+  #failUnknown(tenant: string, now: number): void {
     const failed = this.#failedOf.get(tenant) ?? { failures: 0, pausedUntil: 0 };
     this.#failedOf.set(tenant, failed);
     failed.failures += 1;

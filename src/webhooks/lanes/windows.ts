@@ -185,12 +185,9 @@ export class Windows {
   leave(places: Places, isAccepted: boolean | null, now: number): void {
     const { app, host, address, isUnknown, isProven, tenant } = places;
     if (isAccepted === true) {
-      host.accept(now);
+      host.acceptOf(tenant.key, now);
       address?.accept(now);
-    } else if (isAccepted === false) {
-      if (!host.isKnown) host.fail(tenant.key, now);
-      else if (isProven) host.shrink();
-    }
+    } else if (isAccepted === false) host.fail(tenant.key, isProven, now);
     if (this.#recent.delete(places)) this.#release(this.#recentWindow, places, now);
     this.#release(this.#node, places, now);
     this.#release(app.window, places, now);

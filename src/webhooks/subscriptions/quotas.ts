@@ -40,7 +40,7 @@ export interface Quotas {
   readonly responseBytesPerDay: number;
   /**
    * Attempts in flight to one known host (an origin). The window of a host grows up to this quota, by one
-   * with each accepted delivery.
+   * with each accepted delivery, and failures of an account take away what its deliveries have added.
    * @default 512
    */
   readonly attemptsPerHost: number;

@@ -9,6 +9,7 @@ import { sql } from 'kysely';
 import { reserveOf } from '../../../src/shared/share.ts';
 import { TokenBucket } from '../../../src/shared/token_bucket.ts';
 import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
+import { Host } from '../../../src/webhooks/lanes/destination.ts';
 import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { Window } from '../../../src/webhooks/lanes/window.ts';
 import { type Places, Windows } from '../../../src/webhooks/lanes/windows.ts';
@@ -41,6 +42,19 @@ function dice(seed: number): (limit: number) => number {
 const memory = new DeliveryMemory();
 const applicant = (name: string, isProven: boolean) =>
   ({ tenant: new Tenant(name, memory), isProven }) as Lane;
+
+test('failures of one account leave a known host what deliveries of others have added', () => {
+  const quotas = { unknown: 4, known: 512, unknownRate: 5, knownRate: null };
+  const host = new Host(quotas, 0);
+  for (const _accepted of range(50)) host.acceptOf('proven', 0);
+  for (const _round of range(20)) {
+    host.acceptOf('failing', 0);
+    for (const _failed of range(31)) host.fail('failing', true, 0);
+  }
+  assert.equal(host.window.size, 8 + 50);
+  for (const _failed of range(60)) host.fail('proven', true, 0);
+  assert.equal(host.window.size, 8);
+});
 
 test('a newcomer finds a place beside as many tenants as the reserve has places', () => {
   for (const seed of range(300)) {
