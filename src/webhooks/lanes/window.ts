@@ -132,6 +132,8 @@ export class Window {
   }
 
   #next(isProven: boolean): Lane | undefined {
+    // Nobody finds room. Who looked for it would be set aside, and of what ends first only its own tenant would get the place.
+    if (!isProven && this.#unproven >= this.unprovenSize) return undefined;
     const queue = isProven ? this.#proven : this.#waiting;
     const lane = queue?.take((tenant) => this.#hasRoomFor(tenant, isProven));
     if (lane !== undefined) this.#wasProven = isProven;

@@ -84,6 +84,30 @@ test('a newcomer finds a place beside as many tenants as the reserve has places'
   }
 });
 
+test('a tenant that waits for a full window gets a place in its turn, whoever had it', () => {
+  const window = new Window(8, 4);
+  const others = range(4).map((index) => applicant(`other ${index}`, false));
+  const newcomer = applicant('newcomer', false);
+  const laneOf = ({ tenant }: Lane) => ({ tenant, isProven: false }) as Lane;
+  for (const other of others) {
+    assert.ok(window.admits(other, 0));
+    window.take(other);
+    for (const _lane of range(10)) window.wait(laneOf(other));
+  }
+  window.wait(newcomer);
+  window.offer(0, Number.POSITIVE_INFINITY, () => assert.fail('it is full'));
+  const inFlight = [...others];
+  const offered: Lane[] = [];
+  // Each of the others has a turn before it.
+  for (const _turn of range(others.length + 1)) {
+    window.release(inFlight.shift() as Lane);
+    window.offer(0, 1, (lane) => offered.push(lane));
+    window.take(offered.at(-1) as Lane);
+    inFlight.push(offered.at(-1) as Lane);
+  }
+  assert.ok(offered.includes(newcomer));
+});
+
 test('n tenants with a backlog have 1/(n + 1) of a window each, and leave as much', () => {
   for (const seed of range(60)) {
     const roll = dice(seed + 1);
