@@ -1,6 +1,7 @@
 /**
  * Turns of requests for access tokens. Many accounts may have the same authorization server, so they take turns at it, and requests that
- * hang are few for each of them. An origin that has never issued a token may be the server of somebody who wants no requests: it gets few.
+ * hang are few for each of them. Accounts whose last request failed get at most half of what an origin works at, so that the others do not
+ * wait for theirs to hang again. An origin that has never issued a token may be the server of somebody who wants no requests: it gets few.
  *
  *   asked → waiting for a turn → requested → token (the origin is known) | failed
  *                              → refused: too many wait
@@ -18,17 +19,26 @@ export const tokenConnectionsMax = runningMax.known;
 const unknownRate = { perSecond: 5, burst: 20 };
 /** Milliseconds that a request waits for its turn. */
 const waitMsMax = 15_000;
-/** Maximum number of origins to remember. */
+/** Maximum number of origins to remember, and of accounts whose last request at one of them failed. */
 const originsMax = 10_000;
+const failedMax = 1_000;
 
 interface Origin {
   running: number;
   runningOf: Map<string, number>;
+  /** Accounts whose last request failed, and how many requests run of those that had failed before. */
+  failed: Set<string>;
+  runningOfFailed: number;
   /** By account, in the order of their turns. */
-  waiting: Map<string, Set<() => void>>;
+  waiting: Map<string, Set<(turn: Turn) => void>>;
   /** Null once it is known. */
   rate: TokenBucket | null;
   timer: NodeJS.Timeout | undefined;
+}
+
+interface Turn {
+  /** Whether the account's last request failed. */
+  hasFailed: boolean;
 }
 
 export class TokenTurns {
@@ -44,16 +54,23 @@ export class TokenTurns {
     let origin = this.#origins.get(name);
     if (origin === undefined) {
       const rate = new TokenBucket(unknownRate.perSecond, unknownRate.burst, performance.now());
-      origin = { running: 0, runningOf: new Map(), waiting: new Map(), rate, timer: undefined };
+      const none = { running: 0, runningOf: new Map(), failed: new Set<string>(), runningOfFailed: 0 };
+      origin = { ...none, waiting: new Map(), rate, timer: undefined };
       this.#origins.set(name, origin);
     }
-    if (!(await waitForTurn(origin, account))) return undefined;
+    const turn = await waitForTurn(origin, account);
+    if (turn === null) return undefined;
     try {
       const result = await request();
       origin.rate = null;
+      origin.failed.delete(account);
       return result;
+    } catch (error) {
+      remember(origin.failed, account);
+      throw error;
     } finally {
       origin.running -= 1;
+      if (turn.hasFailed) origin.runningOfFailed -= 1;
       const left = (origin.runningOf.get(account) ?? 1) - 1;
       if (left === 0) origin.runningOf.delete(account);
       else origin.runningOf.set(account, left);
@@ -62,18 +79,25 @@ export class TokenTurns {
   }
 }
 
-/** @returns false if there was no turn in time */
-function waitForTurn(origin: Origin, account: string): Promise<boolean> {
+function remember(failed: Set<string>, account: string): void {
+  failed.delete(account);
+  failed.add(account);
+  const [oldest] = failed;
+  if (failed.size > failedMax && oldest !== undefined) failed.delete(oldest);
+}
+
+/** @returns null if there was no turn in time */
+function waitForTurn(origin: Origin, account: string): Promise<Turn | null> {
   return new Promise((resolve) => {
     const those = origin.waiting.get(account) ?? new Set();
-    const start = () => {
+    const start = (turn: Turn) => {
       clearTimeout(timer);
-      resolve(true);
+      resolve(turn);
     };
     const timer = setTimeout(() => {
       those.delete(start);
       if (those.size === 0 && origin.waiting.get(account) === those) origin.waiting.delete(account);
-      resolve(false);
+      resolve(null);
     }, waitMsMax);
     timer.unref();
     origin.waiting.set(account, those.add(start));
@@ -82,10 +106,14 @@ function waitForTurn(origin: Origin, account: string): Promise<boolean> {
 }
 
 function startNext(origin: Origin): void {
-  const { waiting, runningOf } = origin;
+  const { waiting, runningOf, failed } = origin;
   clearTimeout(origin.timer);
-  while (origin.running < (origin.rate === null ? runningMax.known : runningMax.unknown)) {
-    const next = [...waiting].find(([account]) => (runningOf.get(account) ?? 0) < runningMax.account);
+  const max = origin.rate === null ? runningMax.known : runningMax.unknown;
+  const mayStart = (account: string) =>
+    (runningOf.get(account) ?? 0) < runningMax.account &&
+    (!failed.has(account) || origin.runningOfFailed < max / 2);
+  while (origin.running < max) {
+    const next = [...waiting].find(([account]) => mayStart(account));
     if (next === undefined) return;
     const now = performance.now();
     const nextAt = origin.rate?.nextAt(now) ?? null;
@@ -96,12 +124,14 @@ function startNext(origin: Origin): void {
     origin.rate?.take();
     const [account, starts] = next;
     const [start] = starts;
-    starts.delete(start as () => void);
+    starts.delete(start as (turn: Turn) => void);
     // To the end of the turns.
     waiting.delete(account);
     if (starts.size > 0) waiting.set(account, starts);
     origin.running += 1;
     runningOf.set(account, (runningOf.get(account) ?? 0) + 1);
-    (start as () => void)();
+    const hasFailed = failed.has(account);
+    if (hasFailed) origin.runningOfFailed += 1;
+    (start as (turn: Turn) => void)({ hasFailed });
   }
 }

@@ -451,3 +451,25 @@ test('a server that never issues a token gets few requests, however many subscri
   assert.ok(victim.received.length <= 20 + 5 * seconds + 1, `${victim.received.length} in ${seconds} s`);
   assert.ok(failures.includes('too many requests to the token URL are waiting'));
 });
+
+test('accounts whose requests for tokens have failed leave half of an authorization server to others', async () => {
+  const turns = new TokenTurns();
+  const issuer = 'https://issuer.example/token';
+  await turns.run(issuer, 'known', async () => 'token');
+  const hostile = Array.from({ length: 10 }, (_, index) => `hostile ${index}`);
+  const fail = async () => {
+    throw new Error('refused');
+  };
+  for (const account of hostile) await assert.rejects(turns.run(issuer, account, fail));
+  const hanging = Promise.withResolvers<void>();
+  let running = 0;
+  const hang = () => {
+    running += 1;
+    return hanging.promise;
+  };
+  const hung = hostile.flatMap((account) => [1, 2].map(() => turns.run(issuer, account, hang)));
+  assert.equal(await turns.run(issuer, 'stranger', async () => 'token'), 'token');
+  assert.equal(running, 8);
+  hanging.resolve();
+  await Promise.all(hung);
+});
