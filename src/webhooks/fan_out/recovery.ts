@@ -10,7 +10,7 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
 import { keptDays } from '../../database/retention.ts';
@@ -107,6 +107,12 @@ interface Job {
 
 /** Milliseconds until a step runs again that found the lane locked. */
 const lockedPauseMs = 100;
+/**
+ * Milliseconds until a step looks again at an account or app that has only recoveries of disabled subscriptions: at least, and as a multiple
+ * of the time of the look. They wait, and may be thousands.
+ */
+const lookPauseMsMin = 1_000;
+const lookPauseFactor = 20;
 
 /**
  * Runs one step of one job: of the next account or app, the job with the oldest step. A job whose step fails goes
@@ -134,16 +140,21 @@ async function stepAfter(db: Database, kinds: KindArrays, turns: RecoveryTurns):
   const step = db.transaction().execute(async (tx) => {
     // Only now: the connection may have been in use.
     begunAt = performance.now();
+    const turn = await nextTurn(tx, turns);
+    if (turn === undefined) return false;
+    turns.after = turn;
     const { rows: jobs } = await sql<Job>`
       select r.id, r.turn, r.lane, r.position, r.phase, s.state = 'active' as is_active
       from recoveries r join subscriptions s on s.lane = r.lane
-      where r.state = 'running' and s.state <> 'disabled' and r.turn > ${turns.after}
-        and r.turn <> all(${turns.resting}::text[])
-      order by r.turn, r.updated_at limit 1 for update of r skip locked`.execute(tx);
+      where r.state = 'running' and s.state <> 'disabled' and r.turn = ${turn}
+      order by r.updated_at limit 1 for update of r skip locked`.execute(tx);
     const job = jobs[0];
-    if (job === undefined) return false;
+    if (job === undefined) {
+      const tookMs = performance.now() - begunAt;
+      turns.wait(turn, Math.max(lookPauseMsMin, lookPauseFactor * tookMs));
+      return false;
+    }
     begun = job;
-    turns.after = job.turn;
     if (!job.is_active) {
       await sql`update recoveries set state = 'cancelled', updated_at = now() where id = ${job.id}`.execute(
         tx,
@@ -167,6 +178,20 @@ async function stepAfter(db: Database, kinds: KindArrays, turns: RecoveryTurns):
     await sleep(lockedPauseMs);
   }
   return begun !== undefined;
+}
+
+/** The next account or app with recoveries that does not rest. Reads one row of each that it passes. */
+async function nextTurn(tx: Transaction, { after, resting }: RecoveryTurns): Promise<string | undefined> {
+  const first = (than: RawBuilder<unknown>) =>
+    sql`(select min(turn) from recoveries where state = 'running' and turn > ${than})`;
+  const { rows } = await sql<{ turn: string }>`
+    with recursive each as (
+      select ${first(sql`${after}`)} as turn
+      union all
+      select ${first(sql`each.turn`)} from each where each.turn = any(${resting}::text[])
+    )
+    select turn from each where turn is not null and turn <> all(${resting}::text[])`.execute(tx);
+  return rows[0]?.turn;
 }
 
 /** Whether the lane was locked, or another recovery has just added the same event (`unique_violation`). */

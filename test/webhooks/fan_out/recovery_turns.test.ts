@@ -114,3 +114,17 @@ test('accounts that rest are forgotten when they have nothing to do, and their n
   assert.equal(turns.advance(), true);
   assert.equal(turns.advance(), false);
 });
+
+test('recoveries of disabled subscriptions wait, and are not searched in each step of others', async (t) => {
+  const db = await openEmpty(t);
+  await addRecoveries(db, 1, 'disabled', 3);
+  await addRecoveries(db, 2, 'others');
+  await sql`update subscriptions set state = 'disabled' where lane = 1`.execute(db);
+  const turns = new RecoveryTurns();
+  assert.equal((await step(db, turns))?.turn, 'others');
+  assert.ok(turns.resting.includes('disabled'));
+  while ((await step(db, turns)) !== null);
+  assert.deepEqual((await statesOf(db)).toSorted(), ['done', 'running']);
+  await sql`update subscriptions set state = 'active' where lane = 1`.execute(db);
+  assert.equal((await step(db, new RecoveryTurns()))?.turn, 'disabled');
+});
