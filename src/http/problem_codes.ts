@@ -113,7 +113,10 @@ const codes = {
     'the subscription has no URL: nothing is sent, and its subscriber reads the events',
   ),
   'quota-account-subscriptions': at(422, 'the account has the most subscriptions allowed'),
-  'quota-client-subscriptions': at(422, 'the app has the most subscriptions allowed'),
+  'quota-client-subscriptions': at(
+    422,
+    'the app has the most subscriptions allowed, or the user has its share of them',
+  ),
   'quota-event-deliveries': at(422, 'one event of the account would have too many deliveries'),
   'quota-grant-subscriptions': at(422, 'the grant has the most subscriptions allowed'),
   'quota-own-subscriptions': at(422, 'the user or app has the most subscriptions of its own allowed'),

@@ -142,9 +142,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
       const owner = ownerOf(principal, 'read');
       const { quotas } = options.settings;
       const uses = [...(await readQuotaUse(db, owner, quotas)), await readResponseUse(db, owner, quotas)];
-      return Object.fromEntries(
-        uses.map(({ name, limit, used }) => [name, { limit, left: Math.max(limit - used, 0) }]),
-      );
+      return Object.fromEntries(uses.map(({ name, limit, left }) => [name, { limit, left }]));
     },
     async workers() {
       const { fanOut, sending } = await engine.state();

@@ -147,13 +147,13 @@ export async function createResponse(
 
 const counted: Readonly<Record<QuotaUse['name'], string>> = {
   account_subscriptions: 'subscriptions of the account',
-  client_subscriptions: 'subscriptions of the app',
+  client_subscriptions: 'subscriptions of the app, which its users share,',
   grant_subscriptions: 'subscriptions of the grant',
   own_subscriptions: 'subscriptions of its own',
   event_deliveries: 'deliveries of one event',
 };
 
-function quotaProblem({ name, limit }: QuotaUse): Problem {
+function quotaProblem({ name, limit }: QuotaExceeded['quota']): Problem {
   return new Problem(422, `At most ${limit} ${counted[name]} are allowed.`, {
     code: `quota-${dashed(name)}`,
   });

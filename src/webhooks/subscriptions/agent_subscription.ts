@@ -248,14 +248,10 @@ async function requireAgentQuota(
   );
   const { of_grant: ofGrant, of_account: ofAccount } = rows[0] as (typeof rows)[number];
   if (ofGrant >= subscriptionsPerGrant) {
-    throw new QuotaExceeded({ name: 'grant_subscriptions', limit: subscriptionsPerGrant, used: ofGrant });
+    throw new QuotaExceeded({ name: 'grant_subscriptions', limit: subscriptionsPerGrant });
   }
   if (ofAccount >= subscriptionsPerAccount) {
-    throw new QuotaExceeded({
-      name: 'account_subscriptions',
-      limit: subscriptionsPerAccount,
-      used: ofAccount,
-    });
+    throw new QuotaExceeded({ name: 'account_subscriptions', limit: subscriptionsPerAccount });
   }
 }
 

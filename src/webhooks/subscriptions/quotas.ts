@@ -12,7 +12,8 @@ export interface Quotas {
    */
   readonly subscriptionsPerAccount: number;
   /**
-   * Subscriptions of one app: those of its users' grants, and its own (at most 20).
+   * Subscriptions of one app: those of its users' grants, and its own (at most 20). A user that has some gets
+   * at most as many as the others leave free, after an eighth of the quota for users that have none.
    * @default 100,000
    */
   readonly subscriptionsPerClient: number;

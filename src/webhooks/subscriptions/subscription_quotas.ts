@@ -6,6 +6,7 @@
 
 import { type RawBuilder, sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
+import { freeOf } from '../../shared/share.ts';
 import { appSubscriptionsMax } from './app_subscriptions.ts';
 import type { Owner } from './owner.ts';
 import type { Quotas } from './quotas.ts';
@@ -19,15 +20,16 @@ export interface QuotaUse {
     | 'own_subscriptions'
     | 'event_deliveries';
   limit: number;
-  used: number;
+  /** How many more the owner may have. */
+  left: number;
 }
 
 /** A quota leaves no room for another subscription. */
 export class QuotaExceeded extends Error {
   override readonly name = 'QuotaExceeded';
-  readonly quota: QuotaUse;
+  readonly quota: Pick<QuotaUse, 'name' | 'limit'>;
 
-  constructor(quota: QuotaUse) {
+  constructor(quota: Pick<QuotaUse, 'name' | 'limit'>) {
     super(`the quota ${quota.name} is ${quota.limit}`);
     this.quota = quota;
   }
@@ -43,12 +45,13 @@ export async function lockQuotas(tx: Transaction, owner: Owner): Promise<void> {
 
 /** @throws QuotaExceeded for the first quota that is used up */
 export async function requireQuota(tx: Transaction, owner: Owner, quotas: Quotas): Promise<void> {
-  const full = (await readQuotaUse(tx, owner, quotas)).find(({ limit, used }) => used >= limit);
+  const full = (await readQuotaUse(tx, owner, quotas)).find(({ left }) => left === 0);
   if (full !== undefined) throw new QuotaExceeded(full);
 }
 
 /**
- * Reads how much of each quota is used that applies to the owner's creations. Counting stops at the quota.
+ * Reads how much is left of each quota that applies to the owner's creations. Counting stops at the quota. The users of an app have shares of
+ * its quota (shared/share.ts), so that a hundred of them do not use up all of it.
  */
 export async function readQuotaUse(
   db: Database | Transaction,
@@ -94,7 +97,14 @@ export async function readQuotaUse(
       sql`(select count(*)::int from (select from (${rows}) as found limit ${limit}::int) as counted)`,
   );
   const { rows } = await sql<{ used: number[] }>`select array[${sql.join(counts)}] as used`.execute(db);
-  return counted.map(({ name, limit }, index) => ({ name, limit, used: rows[0]?.used[index] ?? 0 }));
+  const used = rows[0]?.used ?? [];
+  // The first quota counts the owner's own subscriptions.
+  const [own = 0] = used;
+  return counted.map(({ name, limit }, index) => {
+    const usedByAll = used[index] ?? 0;
+    const left = name === 'client_subscriptions' ? freeOf(limit, usedByAll, own) : limit - usedByAll;
+    return { name, limit, left: Math.max(left, 0) };
+  });
 }
 
 /** The limit of a client's own subscriptions. Clients that the operator marked use the quota per grant. */
@@ -105,17 +115,18 @@ async function ownLimit(db: Database | Transaction, clientId: string, quotas: Qu
 }
 
 /**
- * Reads how many response bytes attempts stored today, for the account or for the app's own subscriptions.
+ * Reads how many response bytes attempts may still store today, for the account or for the app's own subscriptions.
  */
 export async function readResponseUse(
   db: Database,
   owner: Owner,
   { responseBytesPerDay }: Quotas,
-): Promise<{ name: 'response_bytes'; limit: number; used: number }> {
+): Promise<{ name: 'response_bytes'; limit: number; left: number }> {
   const tenant = owner.kind === 'client' ? `client:${owner.clientId}` : owner.accountId;
   const { rows } = await sql<{ bytes: string }>`
     select bytes from attempt_bytes where day = (now() at time zone 'utc')::date and tenant = ${tenant}`.execute(
     db,
   );
-  return { name: 'response_bytes', limit: responseBytesPerDay, used: Number(rows[0]?.bytes ?? 0) };
+  const left = Math.max(responseBytesPerDay - Number(rows[0]?.bytes ?? 0), 0);
+  return { name: 'response_bytes', limit: responseBytesPerDay, left };
 }

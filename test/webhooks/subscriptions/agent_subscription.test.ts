@@ -82,11 +82,11 @@ test('agents 36: quotas count live subscriptions of a grant and of an account, a
   const results = await Promise.all(Array.from({ length: 6 }, (_, index) => attempt(app, index)));
   const refused = results.filter((each) => each instanceof QuotaExceeded);
   assert.equal(refused.length, 3);
-  assert.deepEqual(refused[0]?.quota, { name: 'grant_subscriptions', limit: 3, used: 3 });
+  assert.deepEqual(refused[0]?.quota, { name: 'grant_subscriptions', limit: 3 });
   const sibling = await createApp(server, { account: app.account });
   const [first, second] = [await attempt(sibling, 1), await attempt(sibling, 2)];
   assert.ok(!(first instanceof Error));
-  assert.deepEqual((second as QuotaExceeded).quota, { name: 'account_subscriptions', limit: 4, used: 4 });
+  assert.deepEqual((second as QuotaExceeded).quota, { name: 'account_subscriptions', limit: 4 });
 });
 
 test('agents 55: expiry and unsubscribing end a subscription silently', async () => {

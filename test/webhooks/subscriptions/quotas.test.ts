@@ -83,6 +83,24 @@ test('an app’s subscriptions are limited by its quota over all users', async (
   assert.equal(await makeAtOnce(requests, 'quota-client-subscriptions'), 4);
 });
 
+test('users with many subscriptions of an app leave some to users that have none', async (t) => {
+  const server = await startWith(t, { subscriptionsPerClient: 16, subscriptionsPerGrant: 10 });
+  const client = await createTestClient(server, { scopes: appScopes });
+  const users: App['request'][] = [];
+  for (const _index of range(4)) {
+    const account = await createTestAccount(server);
+    const { accessToken } = await mintAccessToken(server, { account, client, scopes: appScopes });
+    users.push(requester(server, accessToken));
+  }
+  const made: number[] = [];
+  for (const request of users) {
+    const left = (await request('GET', '/api')).body.quotas.client_subscriptions.left;
+    made.push(await makeAtOnce(Array(10).fill(request), 'quota-client-subscriptions'));
+    assert.ok((made.at(-1) ?? 0) <= left, `${made} of ${left}`);
+  }
+  assert.deepEqual(made, [7, 4, 2, 1]);
+});
+
 test('the apps’ own subscriptions count towards an account’s deliveries', async (t) => {
   const server = await startWith(t, { deliveriesPerEvent: 4 });
   const app = await createApp(server);
