@@ -56,6 +56,8 @@ http {
       proxy_set_header Host \$host;
       proxy_set_header X-Forwarded-For \$remote_addr;
       proxy_buffering off;
+      proxy_buffer_size 32k;
+      proxy_buffers 8 32k;
       proxy_read_timeout 75s;
     }
   }

@@ -4,6 +4,7 @@
  */
 
 import type { IncomingMessage } from 'node:http';
+import { Socket } from 'node:net';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { takeBodyTurn } from './body_turns.ts';
 import { withoutPlace } from './overload/request_place.ts';
@@ -22,7 +23,10 @@ const lingerMs = 1_000;
 export function closeUnreadBodies(app: FastifyInstance, bytesMax: number): void {
   app.addHook('onRequest', (request, reply, done) => {
     const { raw } = request;
-    if (mayBeLong(raw, bytesMax)) reply.raw.once('finish', () => stopReading(raw));
+    if (mayBeLong(raw, bytesMax)) {
+      reply.raw.once('finish', () => stopReading(raw));
+      keepFromReset(raw);
+    }
     done();
   });
   app.addHook('onSend', (request, reply, _payload, done) => {
@@ -33,6 +37,18 @@ export function closeUnreadBodies(app: FastifyInstance, bytesMax: number): void 
 
 function mayBeLong({ headers }: IncomingMessage, bytesMax: number): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > bytesMax;
+}
+
+/**
+ * Node.js closes the connection with the end of the response. What has arrived and was not read makes that a reset, which can overtake the
+ * response: nginx then finds that the node has failed, and sends nobody there for ten seconds.
+ */
+function keepFromReset(raw: IncomingMessage): void {
+  const { socket } = raw;
+  socket.destroySoon = () => {
+    if (raw.complete) Socket.prototype.destroySoon.call(socket);
+    else stopReading(raw);
+  };
 }
 
 function stopReading(raw: IncomingMessage): void {

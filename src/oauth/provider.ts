@@ -29,7 +29,7 @@ import { registerPasswordGrant } from './password_grant.ts';
 import { epochOf, isRegisteredWithoutPkce } from './provider_client.ts';
 import { ProviderKey } from './provider_key.ts';
 import type { ProviderOptions } from './provider_options.ts';
-import { confirmSignedOutRedirect } from './redirects.ts';
+import { confirmSignedOutRedirect, limitRedirects } from './redirects.ts';
 import { registrationMetadata, registrationStorages, useRegistration } from './registration/registration.ts';
 import { filterRefreshScopes } from './scope_policy.ts';
 import { accessTokenStorage } from './storage/access_token.ts';
@@ -87,6 +87,7 @@ export function createProvider(options: ProviderOptions): Provider {
   // mount.ts sets host and protocol from the base URL alone.
   provider.proxy = true;
   useEndpointLimit(provider, options);
+  provider.use(limitRedirects(options));
   provider.use(completeMetadata(config.baseUrl, options.scopes, options.settings));
   provider.use(completeKeySet(options.foreignKeys));
   provider.use(styleForwardingForm(options.pages));

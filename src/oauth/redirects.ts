@@ -10,6 +10,12 @@ import { isUserAction } from './interaction_binding.ts';
 import type { ProviderOptions, ProviderPages } from './provider_options.ts';
 
 type Options = Pick<ProviderOptions, 'clients' | 'pages'>;
+
+/**
+ * Characters of a redirect. Proxies have a limit for the headers of a response: behind the nginx of docs/operations.md, 32 KiB. nginx takes a longer
+ * one for a failure of the node, and sends nobody there for ten seconds.
+ */
+const locationLengthMax = 16_384;
 export type ResponseMode = Parameters<Provider['registerResponseMode']>[1];
 type Payload = Parameters<ResponseMode>[2];
 
@@ -77,6 +83,22 @@ async function showError(ctx: KoaContextWithOIDC, response: AuthorizationRespons
 
 function textFields(payload: Payload): Record<string, string> {
   return Object.fromEntries(Object.entries(payload).map(([name, value]) => [name, String(value)]));
+}
+
+/** Shows a page in place of redirects that are too long: their parameters, such as `state`, come from whoever sends the request. */
+export function limitRedirects({ pages }: Options) {
+  return async (ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> => {
+    await next();
+    if (String(ctx.res.getHeader('location') ?? '').length <= locationLengthMax) return;
+    ctx.remove('location');
+    ctx.status = 400;
+    ctx.type = 'html';
+    ctx.body = pages.error({
+      code: 'invalid_request',
+      description: 'the parameters of the request are too long for a redirect',
+      requestId: String(ctx.res.getHeader('request-id') ?? ''),
+    });
+  };
 }
 
 /**

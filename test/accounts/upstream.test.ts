@@ -88,6 +88,13 @@ test('the authorization request has response_type=code, PKCE S256, state, nonce 
   });
 });
 
+test('a login_hint that would make the redirect to the provider too long is left out', async () => {
+  const browser = new TestBrowser(server.baseUrl);
+  const page = await openLoginPage(server, browser, app, { login_hint: 'x'.repeat(2_000) });
+  const { searchParams: asked } = (await pressButton(browser, page, 'trusted')).leftTo as URL;
+  assert.equal(asked.has('login_hint'), false);
+});
+
 test('a first sign-in creates an account and redirects to the app when a trusted provider verified the address', async () => {
   const browser = new TestBrowser(server.baseUrl);
   const sub = newId();

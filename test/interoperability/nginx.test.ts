@@ -16,6 +16,7 @@ import { text } from 'node:stream/consumers';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { consoleClientId } from '../../src/clients/own_clients.ts';
 import { loadConfig } from '../../src/config/config.ts';
 import { openDatabase } from '../../src/database/database.ts';
 import { requester } from '../support/clients/api_client.ts';
@@ -147,6 +148,54 @@ async function withNginx(): Promise<void> {
     assert.equal(stream.complete, false);
   });
 
+  /** nginx sends nobody to a node for ten seconds that it takes for failed. */
+  const disabled = async () =>
+    (await readFile(join(folder, 'error.log'), 'utf8')).match(/upstream server temporarily disabled/g)
+      ?.length ?? 0;
+
+  test('attack: redirects with a long state do not make nginx believe that the nodes have failed', async () => {
+    const before = await disabled();
+    for (const length of [4_000, 4_000, 7_000, 7_000]) {
+      const parameters = new URLSearchParams({
+        client_id: consoleClientId,
+        redirect_uri: `https://localhost:${httpsPort}/console/callback`,
+        response_type: 'code',
+        scope: 'read:apps',
+        prompt: 'none',
+        state: 's'.repeat(length),
+        ...{ code_challenge: 'c'.repeat(43), code_challenge_method: 'S256' },
+      });
+      const response = await get(`/oauth/authorize?${parameters}`);
+      response.resume();
+      assert.equal(response.statusCode, 302);
+      assert.match(String(response.headers.location), /error=login_required/);
+    }
+    assert.equal(await disabled(), before);
+    assert.equal(await statusOf('/livez'), 200);
+  });
+
+  test('attack: bodies that are refused before they have arrived do not, either', async () => {
+    const before = await disabled();
+    const body = Buffer.alloc(15_000_000, ' ');
+    for (let count = 0; count < 10; count += 1) {
+      const status = await new Promise((resolve, reject) => {
+        const options = { port: httpsPort, path: '/events', method: 'POST', ca: authorityCertificate };
+        request(
+          {
+            ...{ host: '127.0.0.1', servername: 'localhost', ...options },
+            headers: { 'content-type': 'application/json', 'content-length': body.length },
+          },
+          (response) => resolve(response.resume().statusCode),
+        )
+          .on('error', reject)
+          .end(body);
+      });
+      assert.equal(status, 401);
+    }
+    assert.equal(await disabled(), before);
+    assert.equal(await statusOf('/livez'), 200);
+  });
+
   test('no request fails when one of the nodes stops', async () => {
     assert.equal(await nodeA.end('SIGTERM'), 0);
     const statuses = await Promise.all(Array.from({ length: 20 }, () => statusOf('/livez')));
@@ -203,7 +252,7 @@ async function startNginx(
   const kinds = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
   const main = [
     `pid ${folder}/nginx.pid;`,
-    `error_log ${folder}/error.log;`,
+    `error_log ${folder}/error.log warn;`,
     'events {}',
     `http { access_log off; ${kinds.map((kind) => `${kind}_temp_path ${folder}/${kind};`).join(' ')}`,
     `include ${folder}/nuncio.conf; }`,

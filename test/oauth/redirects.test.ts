@@ -264,3 +264,16 @@ test('attack: a self-registered app cannot choose a port that leads to this serv
   const page = await new TestBrowser(server.baseUrl).open(ask({ redirect_uri: redirectUri }, loose));
   assert.match(page.text, /invalid_redirect_uri/);
 });
+
+test('attack: a state that is too long for the headers of a redirect is answered with a page', async () => {
+  for (const [length, status] of [
+    [4_000, 302],
+    [20_000, 400],
+  ] as const) {
+    const asked = await push({ prompt: 'none', state: 's'.repeat(length) });
+    const response = await fetch(asked, { redirect: 'manual' });
+    assert.equal(response.status, status);
+    assert.equal(response.headers.has('location'), status === 302);
+    if (status === 400) assert.match(await response.text(), /too long for a redirect/);
+  }
+});

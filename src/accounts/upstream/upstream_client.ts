@@ -31,6 +31,9 @@ const waitingMax = 50;
 /** `max_age` for a request with `prompt=login`: it makes the provider add `auth_time` to the ID token. */
 const freshMaxAgeSeconds = 300;
 
+/** Characters of a `login_hint` that is passed on: anybody can send a long one, and proxies have a limit for the headers of the redirect. */
+const loginHintLengthMax = 1_024;
+
 export type UpstreamErrorCode =
   /** The provider cannot be reached, or its response is malformed. */
   | 'unavailable'
@@ -154,7 +157,7 @@ function authorizationParameters(
   );
   const maxAge = maxAgeSeconds ?? (prompt.includes('login') ? freshMaxAgeSeconds : null);
   return {
-    ...(loginHint === null ? {} : { login_hint: loginHint }),
+    ...(loginHint === null || loginHint.length > loginHintLengthMax ? {} : { login_hint: loginHint }),
     ...(forwarded.length === 0 ? {} : { prompt: forwarded.join(' ') }),
     ...(maxAge === null ? {} : { max_age: String(maxAge) }),
   };
