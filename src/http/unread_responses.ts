@@ -69,40 +69,33 @@ export function limitUnreadResponses(app: FastifyInstance, limits: UnreadLimits 
   app.addHook('onClose', async () => clearInterval(timer));
 }
 
-/** @returns those to disconnect */
-function chooseUnread<T extends Omit<Unread, 'connection'>>(
+/** @returns those to disconnect: the longest unread ones of whoever leaves most, until what is left is little enough */
+export function chooseUnread<T extends Omit<Unread, 'connection'>>(
   unread: readonly T[],
   now: number,
   { bytesMax, unreadMsMax, unreadMsMin }: UnreadLimits,
 ): T[] {
-  const stalled = unread.filter(({ since }) => now - since > unreadMsMax);
-  const others = unread.filter((each) => !stalled.includes(each));
-  const chosen = [...stalled];
+  const { stalled = [], others = [] } = Object.groupBy(unread, ({ since }) =>
+    now - since > unreadMsMax ? 'stalled' : 'others',
+  );
   let total = others.reduce((sum, { bytes }) => sum + bytes, 0);
-  if (total <= bytesMax) return chosen;
-  const byNetwork = Map.groupBy(others, ({ network }) => network);
-  const bytesOf = new Map<string, number>();
-  for (const [network, all] of byNetwork) {
-    bytesOf.set(
-      network,
-      all.reduce((sum, { bytes }) => sum + bytes, 0),
-    );
-    const candidates = all.filter(({ since }) => now - since >= unreadMsMin);
-    // Taken from the end: the longest unread.
-    byNetwork.set(
-      network,
-      candidates.toSorted((a, b) => b.since - a.since),
-    );
+  if (total <= bytesMax) return stalled;
+  const candidates: { each: T; ofNetwork: number }[] = [];
+  for (const own of Map.groupBy(others, ({ network }) => network).values()) {
+    let ofNetwork = own.reduce((sum, { bytes }) => sum + bytes, 0);
+    for (const each of own.toSorted((a, b) => a.since - b.since)) {
+      if (now - each.since < unreadMsMin) break;
+      candidates.push({ each, ofNetwork });
+      ofNetwork -= each.bytes;
+    }
   }
-  while (total > bytesMax) {
-    const [network] = [...byNetwork.keys()]
-      .filter((each) => (byNetwork.get(each)?.length ?? 0) > 0)
-      .toSorted((a, b) => (bytesOf.get(b) ?? 0) - (bytesOf.get(a) ?? 0));
-    if (network === undefined) break;
-    const next = byNetwork.get(network)?.pop() as T;
-    chosen.push(next);
-    total -= next.bytes;
-    bytesOf.set(network, (bytesOf.get(network) ?? 0) - next.bytes);
+  // One sort in place of one for each: thousands of networks may each have a connection.
+  candidates.sort((a, b) => b.ofNetwork - a.ofNetwork);
+  const chosen = [...stalled];
+  for (const { each } of candidates) {
+    if (total <= bytesMax) break;
+    chosen.push(each);
+    total -= each.bytes;
   }
   return chosen;
 }

@@ -6,7 +6,8 @@ import { type TestContext, test } from 'node:test';
 import Fastify, { type FastifyInstance } from 'fastify';
 import { pino } from 'pino';
 import { createApplication } from '../../src/http/application.ts';
-import { limitUnreadResponses } from '../../src/http/unread_responses.ts';
+import { chooseUnread, limitUnreadResponses } from '../../src/http/unread_responses.ts';
+import { timesAsMuch } from '../support/processor_time.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -91,4 +92,22 @@ test('the server bounds what its clients leave unread', async (t) => {
     async () => sockets.get('127.0.0.2')?.size ?? 0,
     (size) => size < 8,
   );
+});
+
+test('attack: thousands of networks with one connection each do not keep the thread busy', async () => {
+  const chooseOf = (count: number) => {
+    const unread = Array.from({ length: count }, (_, index) => ({
+      network: `network-${index}`,
+      // In no order.
+      bytes: 100_000 + ((index * 7_919) % 104_729),
+      since: 0,
+    }));
+    const most = { ...limits, bytesMax: 10_000_000, unreadMsMin: 0 };
+    return () => {
+      const chosen = chooseUnread(unread, 1, most);
+      assert.ok(chosen.length > count * 0.8 && chosen.length < count);
+    };
+  };
+  const ratio = await timesAsMuch(chooseOf(3_000), chooseOf(750));
+  assert.ok(ratio < 12, `${ratio} times as much for four times as many`);
 });
