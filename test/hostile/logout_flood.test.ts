@@ -1,4 +1,4 @@
-/** A user signs out again and again: the notices of other users do not wait for those. */
+/** Users sign out again and again: the notices of other users do not wait for those. */
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -60,4 +60,32 @@ test('a user’s notices to many apps that hang leave places for the notices of 
     ({ others, hostile }) => others === 0 || hostile < 500,
   );
   assert.equal(await waiting(other.id), 0);
+});
+
+test('as many users as there are places, with thousands of older notices, take turns with others', async () => {
+  site.serve('/late', (_request, response) => void setTimeout(() => response.writeHead(204).end(), 300));
+  const hostile = await Promise.all(Array.from({ length: 20 }, () => createTestAccount(server)));
+  const other = await createTestAccount(server);
+  const apps = await Promise.all(Array.from({ length: 25 }, () => createReceiver('/late')));
+  const app = await createReceiver('/responds');
+  await sql`
+    insert into logout_notices (id, client_id, account_id)
+    select gen_random_uuid(), client, account
+    from unnest(${apps.map(({ id }) => id)}::text[]) client, unnest(${hostile.map(({ id }) => id)}::uuid[]) account,
+      generate_series(1, 6)`.execute(server.db);
+  const left = async () => {
+    const { rows } = await sql<{ count: number }>`
+      select count(*)::int from logout_notices
+      where account_id = any(${hostile.map(({ id }) => id)}::uuid[]) and attempts = 0`.execute(server.db);
+    return rows[0]?.count ?? 0;
+  };
+  const all = await left();
+  await until(left, (count) => count < all);
+  await addLogoutNotice(server.db, { clientId: app.id, accountId: other.id, sessionId: null });
+  const before = await left();
+  const sent = await until(
+    async () => ({ others: await waiting(other.id), hostile: before - (await left()) }),
+    ({ others, hostile: count }) => others === 0 || count > 500,
+  );
+  assert.ok(sent.hostile < 200, `${sent.hostile} of ${before} were sent before`);
 });

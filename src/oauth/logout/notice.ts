@@ -34,20 +34,18 @@ export async function addLogoutNotice(
     values (${newId()}, ${notice.clientId}, ${notice.accountId}, ${notice.sessionId})`.execute(db);
 }
 
-/** Maximum notices of one app, and of one account, in one claim, and maximum due notices that one claim examines. */
+/** Maximum notices of one app in one claim, and maximum due notices that one claim examines. */
 const perClientMax = 4;
-const perAccountMax = 4;
 const examinedMax = 500;
 
 /**
- * Claims due notices, those of an app by turns of its users. No other node gets them for the duration of the claim.
- * @param busy clients with attempts in flight, and accounts that have their share of those. They are skipped, because slow clients
- *   must not delay the others
+ * Claims due notices, one of each account. No other node gets them for the duration of the claim.
+ * @param skipped clients with attempts in flight, because slow clients must not delay the others, and accounts whose turn it is not
  */
 export async function claimLogoutNotices(
   db: Database,
   max: number,
-  busy: { clients: readonly string[]; accounts: readonly string[] } = { clients: [], accounts: [] },
+  skipped: { clients: readonly string[]; accounts: readonly string[] } = { clients: [], accounts: [] },
 ): Promise<LogoutNotice[]> {
   const { rows } = await sql<LogoutNotice>`
     update logout_notices set attempts = attempts + 1, due_at = now() + ${attemptSecondsMax} * interval '1 second'
@@ -61,11 +59,11 @@ export async function claimLogoutNotices(
           from (
             select id, client_id, account_id, due_at from logout_notices
             where delivered_at is null and given_up_at is null and due_at <= now()
-              and client_id <> all(${busy.clients}::text[]) and account_id <> all(${busy.accounts}::uuid[])
+              and client_id <> all(${skipped.clients}::text[]) and account_id <> all(${skipped.accounts}::uuid[])
             order by due_at
             limit ${examinedMax}) due) counted) placed
       join logout_notices n on n.id = placed.id
-      where placed.place <= ${perClientMax} and placed.place_of_account <= ${perAccountMax}
+      where placed.place <= ${perClientMax} and placed.place_of_account = 1
         and n.delivered_at is null and n.given_up_at is null and n.due_at <= now()
       order by n.due_at
       limit ${max}

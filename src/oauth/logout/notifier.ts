@@ -13,6 +13,8 @@ import { addLogoutNotice, claimLogoutNotices, type LogoutNotice, recordLogoutAtt
 /** Milliseconds between polls for due notices, and maximum attempts in flight. */
 const pollMs = 5_000;
 const inFlightMax = 20;
+/** Accounts that are skipped because they have had their turn. */
+const servedMax = 500;
 
 type ProviderClient = InstanceType<Provider['Client']>;
 
@@ -24,6 +26,8 @@ export class LogoutNotifier {
   #polling: Promise<void> | undefined;
   /** Attempts in flight. Accounts have shares of them. */
   readonly #inFlight = new Map<Promise<void>, LogoutNotice>();
+  /** Accounts that have had their turn. Their next one comes when no other account has due notices. */
+  readonly #served = new Set<string>();
   #isWoken = false;
   #isStopped = false;
 
@@ -65,8 +69,7 @@ export class LogoutNotifier {
       this.#isWoken = false;
       const places = inFlightMax - this.#inFlight.size;
       if (places === 0) return;
-      const notices = await claimLogoutNotices(this.#db, places, this.#busy());
-      // The notices of an account that has its share now may hide those of others.
+      const notices = await this.#claim(places);
       this.#isWoken ||= notices.length > 0;
       for (const notice of notices) {
         const attempt = this.#send(notice)
@@ -77,6 +80,19 @@ export class LogoutNotifier {
           });
         this.#inFlight.set(attempt, notice);
       }
+    }
+  }
+
+  /** Claims notices of accounts whose turn it is. A few accounts may have thousands that are older than those of all others. */
+  async #claim(places: number): Promise<LogoutNotice[]> {
+    const { clients, accounts } = this.#busy();
+    for (;;) {
+      const skipped = { clients, accounts: [...accounts, ...this.#served] };
+      const notices = await claimLogoutNotices(this.#db, places, skipped);
+      const isEnd = this.#served.size === 0;
+      if (this.#served.size > servedMax || notices.length === 0) this.#served.clear();
+      for (const { accountId } of notices) this.#served.add(accountId);
+      if (notices.length > 0 || isEnd) return notices;
     }
   }
 
