@@ -11,6 +11,7 @@ import { newId } from '../crypto/ids.ts';
 import { BatcherFullError } from '../database/batcher.ts';
 import { isDatabaseUnavailable, isForNewerNodes, isLockTimeout } from '../database/database.ts';
 import { ConnectionShareError } from '../database/fair_pool.ts';
+import { NoTurnError } from '../shared/limited_work.ts';
 import { Problem } from './problem.ts';
 
 /** Too many requests are waiting for the database: those of this client (429), or of all clients (503). */
@@ -157,6 +158,13 @@ export function toProblem(error: unknown): Problem {
   }
   if (error instanceof BatcherFullError) return tooManyWaiting(error.isOwn);
   if (error instanceof ConnectionShareError) return tooManyWaiting(true);
+  if (error instanceof NoTurnError) {
+    return new Problem(503, 'Other requests of this kind take too long. Try again.', {
+      code: 'overloaded',
+      headers: { 'retry-after': '5' },
+      cause: error,
+    });
+  }
   if (isLockTimeout(error)) {
     return new Problem(503, 'Another request is changing the same. Try again.', {
       code: 'busy',

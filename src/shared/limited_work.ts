@@ -3,11 +3,27 @@
 import { OwnerTurns } from './owner_turns.ts';
 import { isFree } from './share.ts';
 
+/**
+ * How long a piece may wait for its turn, in milliseconds. Whatever it does then takes 30 seconds at most, and proxies give a response 75: nginx takes
+ * a later one for a failure of the node, and sends nobody there for ten seconds.
+ */
+export const turnWaitMsMax = 30_000;
+
+/** There was no turn in time. Nothing was done. */
+export class NoTurnError extends Error {
+  override readonly name = 'NoTurnError';
+
+  constructor() {
+    super('other work of this kind takes too long');
+  }
+}
+
 /** A piece of work that waits for the turn of its owner, or of another one that waits for its result. */
 interface Piece {
   readonly begin: (owner: string) => void;
   readonly owners: Set<string>;
-  isBegun: boolean;
+  /** It has begun, or waited for too long. */
+  isOver: boolean;
 }
 
 export class LimitedWork {
@@ -41,7 +57,7 @@ export class LimitedWork {
    * Runs the work when it is its turn.
    * @param key of work whose result others may wait for (`join`)
    * @returns its result
-   * @throws what the work throws
+   * @throws NoTurnError, or what the work throws
    */
   async run<Result>(owner: string, work: () => Promise<Result>, key?: string): Promise<Result> {
     let beginner = owner;
@@ -66,12 +82,21 @@ export class LimitedWork {
 
   /** @returns the owner whose turn it is */
   #wait(owner: string, key: string | undefined): Promise<string> {
-    return new Promise((resolve) => {
-      const begin = (beginner: string) => {
+    return new Promise((resolve, reject) => {
+      const end = () => {
+        clearTimeout(timer);
+        piece.isOver = true;
         if (key !== undefined && this.#byKey.get(key) === piece) this.#byKey.delete(key);
+      };
+      const begin = (beginner: string) => {
+        end();
         resolve(beginner);
       };
-      const piece: Piece = { begin, owners: new Set(), isBegun: false };
+      const timer = setTimeout(() => {
+        end();
+        reject(new NoTurnError());
+      }, turnWaitMsMax);
+      const piece: Piece = { begin, owners: new Set(), isOver: false };
       if (key !== undefined) this.#byKey.set(key, piece);
       this.#add(owner, piece);
     });
@@ -84,7 +109,6 @@ export class LimitedWork {
 
   #beginPiece(owner: string, piece: Piece): void {
     this.#begin(owner);
-    piece.isBegun = true;
     piece.begin(owner);
   }
 
@@ -106,8 +130,7 @@ export class LimitedWork {
       if (this.#running >= this.#max) return;
       if (!this.#mayBegin(owner)) continue;
       const piece = this.#waiting.takeOf(owner);
-      // Another owner's turn may have come first.
-      if (piece?.isBegun === false) this.#beginPiece(owner, piece);
+      if (piece?.isOver === false) this.#beginPiece(owner, piece);
     }
   }
 }

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { LimitedWork } from '../../src/shared/limited_work.ts';
+import { LimitedWork, NoTurnError, turnWaitMsMax } from '../../src/shared/limited_work.ts';
 
 test('owners take turns, and no more pieces run at once than may', async () => {
   const work = new LimitedWork(2);
@@ -53,4 +53,25 @@ test('with shares, an owner whose pieces hang leaves places to others, and gets 
   }
   await Promise.all([...hanging, ...others]);
   assert.equal(work.waitingOf('a'), 0);
+});
+
+test('what gets no turn for too long is given up, and what waits after it has its turn', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const work = new LimitedWork(1);
+  const hanging = Promise.withResolvers<void>();
+  const first = work.run('a', () => hanging.promise);
+  let begun = 0;
+  const run = (owner: string) => work.run(owner, async () => (begun += 1), owner);
+  const late = run('b');
+  t.mock.timers.tick(turnWaitMsMax - 1);
+  const next = run('c');
+  work.join('d', 'b');
+  t.mock.timers.tick(1);
+  await assert.rejects(late, NoTurnError);
+  work.join('e', 'b');
+  hanging.resolve();
+  await first;
+  assert.equal(await next, 1);
+  assert.equal(await run('b'), 2);
+  assert.ok(work.isIdle);
 });

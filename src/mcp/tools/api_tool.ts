@@ -15,6 +15,7 @@ import { EgressError } from '../../egress/error.ts';
 import { type FetchLimits, TooLargeError } from '../../egress/fetch.ts';
 import { parseJson } from '../../http/json.ts';
 import type { OAuthSettings } from '../../oauth/settings.ts';
+import { NoTurnError } from '../../shared/limited_work.ts';
 import { reportUnknown } from '../../shared/nearest.ts';
 import { isObject } from '../json_rpc.ts';
 import { type Tool, type ToolDescription, ToolError, type ToolServices } from './tool.ts';
@@ -150,7 +151,12 @@ export function callApi(
         throw signal.aborted ? cancelled() : unreachable(cause, method);
       });
     };
-    const response = await inTurn(target, principal.accountId ?? principal.clientId, send);
+    const response = await inTurn(target, principal.accountId ?? principal.clientId, send).catch((cause) => {
+      if (!(cause instanceof NoTurnError)) throw cause;
+      throw new ToolError('Other calls of this API take too long. The call had no effect; try again later.', {
+        cause,
+      });
+    });
     if (response.status < 200 || response.status > 299) throw await refused(response, method);
     return readOutput(Buffer.from(await response.arrayBuffer()));
   };
