@@ -5,6 +5,7 @@
  *   response → unread → taken | disconnected (unread for two minutes, or for seconds while there is too much)
  */
 
+import { Socket } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { networksOf } from './network.ts';
 
@@ -47,6 +48,8 @@ export function limitUnreadResponses(app: FastifyInstance, limits: UnreadLimits 
   let unread = new Map<Connection, Unread>();
   app.addHook('onRequest', (request, _reply, done) => {
     const { socket } = request.raw;
+    // Requests of this process to itself have no connection, and no number of unread bytes.
+    if (!(socket instanceof Socket)) return done();
     if (!networks.has(socket)) socket.once('close', () => networks.delete(socket));
     // Behind a proxy, requests of several clients may share a connection.
     networks.set(socket, networksOf(request.ip).near);

@@ -51,6 +51,8 @@ test('an address that leaves too much unread loses connections, and others keep 
   limitUnreadResponses(app, limits);
   const sockets = watchServer(app);
   const port = await listen(t, app);
+  // A tool of the console's API sends such a request.
+  await app.inject('/large');
   const stranger = await open(t, port, '127.0.0.1');
   for (let number = 0; number < 12; number += 1) await open(t, port, '127.0.0.2');
   const unread = () =>
