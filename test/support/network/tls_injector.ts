@@ -118,7 +118,8 @@ function encrypt13(secret: Buffer): Encrypt {
   };
 }
 
-function expandLabel(secret: Buffer, label: string, bytes: number): Buffer {
+/** `HKDF-Expand-Label` without a context (RFC 8446 section 7.1), for one block. */
+export function expandLabel(secret: Buffer, label: string, bytes: number): Buffer {
   const name = `tls13 ${label}`;
   const info = Buffer.concat([Buffer.from([0, bytes, name.length]), Buffer.from(name), Buffer.from([0, 1])]);
   return createHmac('sha256', secret).update(info).digest().subarray(0, bytes);
