@@ -74,7 +74,8 @@ export interface OAuthSettings {
    */
   readonly implicit: boolean;
   /**
-   * Deprecated: `grant_type=password`, for confidential clients only. The client needs a setting, too.
+   * Deprecated: `grant_type=password`, for confidential clients only. The client needs a setting, too. A client's backend is one network for
+   * the limit of wrong passwords: after a hundred in 15 minutes, whoever typed them, all of its users are refused. So the client must limit them itself.
    * @default `false`
    */
   readonly password: boolean;
