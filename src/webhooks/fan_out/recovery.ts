@@ -127,20 +127,30 @@ export async function stepRecovery(
   kinds: KindArrays,
   turns = new RecoveryTurns(),
 ): Promise<boolean> {
+  let isFromStart = turns.after === '';
   for (;;) {
-    if (await stepAfter(db, kinds, turns)) return true;
-    if (turns.after !== '') turns.after = '';
-    else if (!turns.advance()) return false;
+    const found = await stepAfter(db, kinds, turns);
+    if (found === 'step') return true;
+    if (found === 'nothing') continue;
+    // Once around, however many have nothing that may run: those that were looked at first may be due again.
+    if (isFromStart && !turns.advance()) return false;
+    isFromStart = true;
+    turns.after = '';
   }
 }
 
-async function stepAfter(db: Database, kinds: KindArrays, turns: RecoveryTurns): Promise<boolean> {
+/** `nothing`: the next account or app has nothing that may run now; `end`: there is no next one. */
+type Found = 'step' | 'nothing' | 'end';
+
+async function stepAfter(db: Database, kinds: KindArrays, turns: RecoveryTurns): Promise<Found> {
   let begun: Job | undefined;
+  let isEnd = false;
   let begunAt = 0;
   const step = db.transaction().execute(async (tx) => {
     // Only now: the connection may have been in use.
     begunAt = performance.now();
     const turn = await nextTurn(tx, turns);
+    isEnd = turn === undefined;
     if (turn === undefined) return false;
     turns.after = turn;
     const { rows: jobs } = await sql<Job>`
@@ -177,7 +187,8 @@ async function stepAfter(db: Database, kinds: KindArrays, turns: RecoveryTurns):
     turns.use(begun.turn, lockedPauseMs);
     await sleep(lockedPauseMs);
   }
-  return begun !== undefined;
+  if (begun !== undefined) return 'step';
+  return isEnd ? 'end' : 'nothing';
 }
 
 /** The next account or app with recoveries that does not rest. Reads one row of each that it passes. */

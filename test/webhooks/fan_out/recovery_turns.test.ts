@@ -128,3 +128,17 @@ test('recoveries of disabled subscriptions wait, and are not searched in each st
   await sql`update subscriptions set state = 'active' where lane = 1`.execute(db);
   assert.equal((await step(db, new RecoveryTurns()))?.turn, 'disabled');
 });
+
+test('a call looks once at each account that has nothing to run, however short their waits', async (t) => {
+  const db = await openEmpty(t);
+  for (const lane of [1, 2, 3]) await addRecoveries(db, lane, `disabled ${lane}`);
+  await sql`update subscriptions set state = 'disabled'`.execute(db);
+  const turns = new RecoveryTurns();
+  const looked: string[] = [];
+  turns.wait = (turn) => {
+    looked.push(turn);
+    if (looked.length > 30) throw new Error('the call does not end');
+  };
+  assert.equal(await step(db, turns), null);
+  assert.deepEqual(looked, ['disabled 1', 'disabled 2', 'disabled 3']);
+});
