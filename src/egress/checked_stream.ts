@@ -7,7 +7,7 @@
  */
 
 import type { Socket } from 'node:net';
-import { Duplex } from 'node:stream';
+import { TcpStream } from '../shared/tcp_stream.ts';
 import { CertificateCheck } from './certificate_check.ts';
 import { EgressError } from './error.ts';
 import { RecordLimit } from './record_limit.ts';
@@ -16,8 +16,7 @@ import { takeHandshakeTurn, takeRecordTurn } from './tls_turns.ts';
 /** A piece ends few small records, or one of the maximum size. */
 const pieceBytesMax = 4_096;
 
-export class CheckedStream extends Duplex {
-  readonly #tcp: Socket;
+export class CheckedStream extends TcpStream {
   readonly #address: string;
   /** Null once everything passes. */
   #check: CertificateCheck | null = new CertificateCheck();
@@ -30,14 +29,8 @@ export class CheckedStream extends Duplex {
 
   /** @param tcp connected; possibly paused, with bytes that have arrived @param address of the host, in the form of `canonicalAddress` */
   constructor(tcp: Socket, address: string) {
-    super();
-    this.#tcp = tcp;
+    super(tcp);
     this.#address = address;
-    tcp
-      .on('data', (chunk: Buffer) => this.#take(chunk))
-      .on('end', () => this.#end())
-      .on('error', (error) => this.destroy(error))
-      .on('close', () => this.destroy());
   }
 
   /** Takes a line of the key log. */
@@ -56,37 +49,25 @@ export class CheckedStream extends Duplex {
   }
 
   override _read(): void {
-    if (!this.#isWaiting) this.#tcp.resume();
+    if (!this.#isWaiting) this.tcp.resume();
   }
 
-  override _write(chunk: Buffer, _encoding: string, done: (error?: Error | null) => void): void {
+  override _write(chunk: Buffer, encoding: string, done: (error?: Error | null) => void): void {
     this.#limit?.sent(chunk);
-    this.#tcp.write(chunk, done);
+    super._write(chunk, encoding, done);
   }
 
   override _writev(chunks: { chunk: Buffer }[], done: (error?: Error | null) => void): void {
-    this.#tcp.cork();
     for (const { chunk } of chunks) this.#limit?.sent(chunk);
-    for (const { chunk } of chunks.slice(0, -1)) this.#tcp.write(chunk);
-    this.#tcp.write(chunks.at(-1)?.chunk as Buffer, done);
-    this.#tcp.uncork();
+    super._writev(chunks, done);
   }
 
-  override _final(done: (error?: Error | null) => void): void {
-    this.#tcp.end(done);
-  }
-
-  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
-    this.#tcp.destroy();
-    done(error);
-  }
-
-  #end(): void {
+  protected override takeEnd(): void {
     this.#hasEnded = true;
     if (!this.#isWaiting) this.push(null);
   }
 
-  #take(chunk: Buffer): void {
+  protected override takeChunk(chunk: Buffer): void {
     if (this.#limit === null) this.#try((check) => check.take(chunk));
     else this.#passPieces(this.#limit, chunk);
   }
@@ -113,15 +94,15 @@ export class CheckedStream extends Duplex {
       }
       this.#isWaiting = true;
       let isNow = true;
-      const isPassed = takeRecordTurn(this.#address, this.#tcp.remotePort ?? 0, piece.length, () => {
+      const isPassed = takeRecordTurn(this.#address, this.tcp.remotePort ?? 0, piece.length, () => {
         this.#isWaiting = false;
         if (this.destroyed) return;
-        if (!this.push(piece)) this.#tcp.pause();
-        else if (!isNow && this.#pieces.length === 0 && !this.#hasEnded) this.#tcp.resume();
+        if (!this.push(piece)) this.tcp.pause();
+        else if (!isNow && this.#pieces.length === 0 && !this.#hasEnded) this.tcp.resume();
         if (!isNow) this.#passNext();
       });
       isNow = false;
-      if (!isPassed) this.#tcp.pause();
+      if (!isPassed) this.tcp.pause();
     }
   }
 
@@ -150,15 +131,15 @@ export class CheckedStream extends Duplex {
 
   #wait(check: CertificateCheck, bytes: Buffer): void {
     this.#isWaiting = true;
-    this.#tcp.pause();
-    takeHandshakeTurn(this.#address, this.#tcp.remotePort ?? 0, () => {
+    this.tcp.pause();
+    takeHandshakeTurn(this.#address, this.tcp.remotePort ?? 0, () => {
       if (this.destroyed) return;
       this.#isWaiting = false;
       this.#check = null;
       const limit = new RecordLimit(check.isTls13);
       this.#limit = limit;
       this.push(bytes);
-      if (!this.#hasEnded) this.#tcp.resume();
+      if (!this.#hasEnded) this.tcp.resume();
       this.#passPieces(limit, check.rest);
     });
   }

@@ -7,8 +7,9 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Socket } from 'node:net';
-import { Duplex } from 'node:stream';
+import type { Duplex } from 'node:stream';
 import type { Server, TLSSocket } from 'node:tls';
+import { TcpStream } from '../../shared/tcp_stream.ts';
 
 /** A piece ends few small records, or one of the maximum size. */
 const pieceBytesMax = 4_096;
@@ -34,8 +35,7 @@ export function decryptInTurns(server: Server, inTurn: (tcp: Socket, work: () =>
   });
 }
 
-class EncryptedPieces extends Duplex {
-  readonly #tcp: Socket;
+class EncryptedPieces extends TcpStream {
   readonly #inTurn: (work: () => void) => void;
   readonly #addresses: PropertyDescriptorMap;
   #tls: TLSSocket | undefined;
@@ -45,18 +45,9 @@ class EncryptedPieces extends Duplex {
   #endsNext = false;
 
   constructor(tcp: Socket, inTurn: (work: () => void) => void) {
-    super({ allowHalfOpen: false });
-    this.#tcp = tcp;
+    super(tcp, { allowHalfOpen: false });
     this.#inTurn = inTurn;
     this.#addresses = addressesOf(tcp);
-    tcp
-      .on('data', (chunk: Buffer) => this.#take(chunk))
-      .on('end', () => {
-        this.#endsNext = true;
-        this.#pass();
-      })
-      .on('error', (error) => this.destroy(error))
-      .on('close', () => this.destroy());
   }
 
   /** The handshake is complete. TLS sockets have no addresses if they are not on a TCP socket. */
@@ -70,32 +61,21 @@ class EncryptedPieces extends Duplex {
     this.#pass();
   }
 
-  override _write(chunk: Buffer, _encoding: string, done: (error?: Error | null) => void): void {
-    this.#tcp.write(chunk, done);
-  }
-
-  override _writev(chunks: { chunk: Buffer }[], done: (error?: Error | null) => void): void {
-    this.#tcp.cork();
-    for (const { chunk } of chunks.slice(0, -1)) this.#tcp.write(chunk);
-    this.#tcp.write(chunks.at(-1)?.chunk as Buffer, done);
-    this.#tcp.uncork();
-  }
-
-  override _final(done: (error?: Error | null) => void): void {
-    this.#tcp.end(done);
-  }
-
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     this.#pieces = [];
-    this.#tcp.destroy();
-    done(error);
+    super._destroy(error, done);
   }
 
-  #take(chunk: Buffer): void {
+  protected override takeChunk(chunk: Buffer): void {
     for (let at = 0; at < chunk.length; at += pieceBytesMax)
       this.#pieces.push(chunk.subarray(at, at + pieceBytesMax));
     this.#pass();
-    if (this.#isWaiting || this.#pieces.length > 0) this.#tcp.pause();
+    if (this.#isWaiting || this.#pieces.length > 0) this.tcp.pause();
+  }
+
+  protected override takeEnd(): void {
+    this.#endsNext = true;
+    this.#pass();
   }
 
   /** Passes the next piece on when it is its turn, and then the others. */
@@ -113,7 +93,7 @@ class EncryptedPieces extends Duplex {
     } else if (this.#endsNext) {
       this.#endsNext = false;
       this.push(null);
-    } else this.#tcp.resume();
+    } else this.tcp.resume();
   }
 
   /**
