@@ -4,7 +4,7 @@
  *
  *   waiting in a ready lane → (converted, access token requested) → in flight → response → outcome to the recorder
  *                                                               → cancelled before its first byte → put back as a retry that is due at once
- *                                                               → 401 to an access token → sent once more with a new one
+ *                                                               → 401 to an access token → waits for a new one, without places → sent once more
  */
 
 import { AuthError, type Authorization, type Authorizer } from '../sending/authorization.ts';
@@ -16,12 +16,12 @@ import {
   type RequestTemplate,
 } from '../sending/delivery_request.ts';
 import { sentSecrets } from '../sending/echoed_secrets.ts';
-import { type ExchangeResult, type Stoppable, unsentResult } from '../sending/exchange.ts';
+import { type ExchangeResult, unsentResult } from '../sending/exchange.ts';
 import type { Presenter } from '../sending/presentation.ts';
 import type { Sender } from '../sending/sender.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { AttemptBudget } from './attempt_budget.ts';
-import { Conversions } from './conversions.ts';
+import { Conversions, type Taken, takeFrom } from './conversions.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
@@ -46,24 +46,16 @@ const largeBytesMin = 16_384;
 const largeBytesPerTurnMax = 1_048_576;
 
 /** An attempt in flight. */
-interface Attempt {
+interface Attempt extends Taken {
   lane: Lane;
-  /** Null if the body could not be converted, or was not needed any more. */
+  /** Null if the body could not be converted, or was not needed any more, and while another access token is needed. */
   places: Places | null;
-  waiting: LoadedDelivery;
   number: number;
-  /** Revision of the subscription when the attempt started. */
-  revision: number;
   scheduleSeconds: readonly number[];
-  /** What could stop it, and how often that had happened at its start. */
-  stoppable: Stoppable;
-  stopCount: number;
   /** As the request was built. */
   template: RequestTemplate;
   /** The access token that was sent. */
   token: string | null;
-  /** The response to the first token, if it was 401. */
-  refused: ExchangeResult | null;
 }
 
 export interface AttemptStarterOptions {
@@ -103,16 +95,16 @@ export class AttemptStarter {
   constructor(options: AttemptStarterOptions) {
     this.#options = options;
     this.#windows = new Windows(options.quotas, (lane) => options.lanes.reschedule(lane));
-    const end = (lane: Lane, waiting: LoadedDelivery, error: 'conversion_error' | null) =>
-      this.#onResult(unsentResult(performance.now(), error), this.#attemptOf(lane, waiting, null));
+    const end = (lane: Lane, taken: Taken, error: 'conversion_error' | null) =>
+      this.#onResult(unsentResult(performance.now(), error), this.#attemptOf(lane, taken, null));
     this.#conversions = new Conversions({
       ...options,
       onConverted: (lane) => {
         options.lanes.reschedule(lane);
         this.pump();
       },
-      onFailed: (lane, waiting) => end(lane, waiting, 'conversion_error'),
-      onStopped: (lane, waiting) => end(lane, waiting, null),
+      onFailed: (lane, taken) => end(lane, taken, 'conversion_error'),
+      onStopped: (lane, taken) => end(lane, taken, null),
     });
   }
 
@@ -180,9 +172,9 @@ export class AttemptStarter {
     if (lane.template.auth?.type === 'oauth2' && this.#awaitsToken(lane, now)) return false;
     const places = this.#windows.enter(lane, now);
     if (places === null) return false;
-    const waiting = isConverted ? this.#conversions.take(lane) : lane.take();
-    this.#countLarge(waiting.event.body.length);
-    this.#prepare(this.#attemptOf(lane, waiting, places));
+    const taken = isConverted ? this.#conversions.take(lane) : takeFrom(lane);
+    this.#countLarge(taken.waiting.event.body.length);
+    this.#prepare(this.#attemptOf(lane, taken, places));
     return true;
   }
 
@@ -212,14 +204,11 @@ export class AttemptStarter {
     this.#largeBytes += bytes;
   }
 
-  #attemptOf(lane: Lane, waiting: LoadedDelivery, places: Places | null): Attempt {
-    const { subscription, revision, template } = lane;
-    const number = Math.min((waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
+  #attemptOf(lane: Lane, taken: Taken, places: Places | null): Attempt {
+    const { subscription, template } = lane;
+    const number = Math.min((taken.waiting.retry?.attempts ?? 0) + 1, attemptNumberMax);
     const scheduleSeconds = subscription.retrySchedule ?? this.#options.retryScheduleSeconds;
-    const stoppable = lane.stoppableFor(waiting.event);
-    const { stopCount } = stoppable;
-    const of = { lane, places, waiting, number, revision, scheduleSeconds, stoppable, stopCount };
-    return { ...of, template, token: null, refused: null };
+    return { ...taken, lane, places, number, scheduleSeconds, template, token: null };
   }
 
   /** Sends at once if neither the body nor the authorization must be waited for. */
@@ -277,16 +266,18 @@ export class AttemptStarter {
 
   readonly #onResult = (given: ExchangeResult, attempt: Attempt): void => {
     const { authorizer, node, lanes, budget, metrics, onGone } = this.#options;
-    const { lane, waiting, number, revision, scheduleSeconds, token, refused } = attempt;
-    if (given.status === 401 && token !== null && refused === null) {
+    const { lane, places, waiting, number, revision, scheduleSeconds, token, refused } = attempt;
+    const { stoppable, stopCount } = attempt;
+    const sent = { result: given, secrets: sentSecrets(attempt.template, token) };
+    if (given.status === 401 && places !== null && token !== null && refused === null) {
       if (authorizer.refuse(lane.subscription.id, lane.template.auth, token)) {
-        attempt.refused = given;
-        this.#prepare(attempt);
+        this.#windows.leave(places, null, performance.now());
+        this.#conversions.add(lane, { waiting, revision, stoppable, stopCount, refused: sent });
         return;
       }
     }
     // If the second request was cancelled, the first one was the attempt.
-    const result = given.isCancelled && refused !== null ? refused : given;
+    const { result, secrets } = (given.isCancelled ? refused : null) ?? sent;
     const { tenant } = lane;
     lane.end(waiting);
     lanes.forgetTenant(tenant);
@@ -294,14 +285,12 @@ export class AttemptStarter {
     const isAccepted =
       result.error === null && result.status !== null && Math.floor(result.status / 100) === 2;
     const wasSent = !result.isCancelled && !sentNothing(result) && result.error !== 'auth_error';
-    if (attempt.places !== null)
-      this.#windows.leave(attempt.places, wasSent ? isAccepted : null, performance.now());
+    if (places !== null) this.#windows.leave(places, wasSent ? isAccepted : null, performance.now());
     if (result.isCancelled) {
       this.#putBack(lane, waiting);
       return;
     }
     const now = node.now();
-    const secrets = sentSecrets(attempt.template, token);
     const end = { lane, waiting, number, revision, result, secrets, now, scheduleSeconds };
     const decision = decideOutcome(end);
     const { outcome, retryAfterMs, isGone } = decision;

@@ -55,7 +55,7 @@ export class Lane extends LaneGate {
   readThrough: number;
   failures: number;
   inFlight = 0;
-  /** Those of them whose bodies are converted and that wait for places (conversions.ts). */
+  /** Those of them that wait for places, because their bodies were converted or their access token was refused (conversions.ts). */
   convertedCount = 0;
   /** Milliseconds on the monotonic clock: no attempt starts before. */
   pausedUntil = 0;

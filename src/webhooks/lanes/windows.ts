@@ -181,7 +181,7 @@ export class Windows {
     return hasRoom;
   }
 
-  /** The attempt has ended. @param isAccepted null if nothing was sent */
+  /** The attempt has ended, or waits for an access token. @param isAccepted null if nothing was sent, or it will be sent again */
   leave(places: Places, isAccepted: boolean | null, now: number): void {
     const { app, host, address, isUnknown, isProven, tenant } = places;
     if (isAccepted === true) {

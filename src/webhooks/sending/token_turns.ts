@@ -1,9 +1,10 @@
 /**
  * Turns of requests for access tokens. Many accounts may have the same authorization server, so they take turns at it, and requests that
- * hang are few for each of them. Accounts whose last request failed get at most half of what an origin works at, so that the others do not
- * wait for theirs to hang again. An origin that has never issued a token may be the server of somebody who wants no requests: it gets few.
+ * hang are few for each of them. Requests that take longer leave the places of short ones, so that others do not wait until they time out.
+ * Accounts whose last request failed get at most half of the places. An origin that has never issued a token may be the server of somebody
+ * who wants no requests: it gets few.
  *
- *   asked → waiting for a turn → requested → token (the origin is known) | failed
+ *   asked → waiting for a turn → requested (→ has taken longer) → token (the origin is known) | failed
  *                              → refused: too many wait
  */
 
@@ -11,10 +12,14 @@ import { LRUCache } from 'lru-cache';
 import { upTo } from '../../shared/entries.ts';
 import { TokenBucket } from '../../shared/token_bucket.ts';
 
-/** Requests to one origin at once: while it is unknown, after it has issued a token, and those of one account. */
-const runningMax = { unknown: 4, known: 16, account: 2 };
+/** Requests to one origin that began a short time ago: while it is unknown, and after it has issued a token. */
+const recentMax = { unknown: 4, known: 16 };
+const recentMs = 250;
+/** Requests to one origin at once, for each place of a recent one; and those of one account. */
+const runningPerRecent = 4;
+const runningMaxOfAccount = 2;
 /** Connections to one origin that are needed. */
-export const tokenConnectionsMax = runningMax.known;
+export const tokenConnectionsMax = recentMax.known * runningPerRecent;
 /** Requests per second to an unknown origin, and at once after a quiet time. */
 const unknownRate = { perSecond: 5, burst: 20 };
 /** Milliseconds that a request waits for its turn. */
@@ -24,11 +29,11 @@ const originsMax = 10_000;
 const failedMax = 1_000;
 
 interface Origin {
-  running: number;
+  recent: Places;
+  running: Places;
   runningOf: Map<string, number>;
-  /** Accounts whose last request failed, and how many requests run of those that had failed before. */
+  /** Accounts whose last request failed. */
   failed: Set<string>;
-  runningOfFailed: number;
   /** By account, in the order of their turns. */
   waiting: Map<string, Set<(turn: Turn) => void>>;
   /** Null once it is known. */
@@ -39,6 +44,25 @@ interface Origin {
 interface Turn {
   /** Whether the account's last request failed. */
   hasFailed: boolean;
+}
+
+class Places {
+  #taken = 0;
+  #ofFailed = 0;
+
+  hasRoom({ hasFailed }: Turn, max: number): boolean {
+    return this.#taken < max && (!hasFailed || this.#ofFailed < max / 2);
+  }
+
+  take({ hasFailed }: Turn): void {
+    this.#taken += 1;
+    if (hasFailed) this.#ofFailed += 1;
+  }
+
+  release({ hasFailed }: Turn): void {
+    this.#taken -= 1;
+    if (hasFailed) this.#ofFailed -= 1;
+  }
 }
 
 export class TokenTurns {
@@ -54,12 +78,18 @@ export class TokenTurns {
     let origin = this.#origins.get(name);
     if (origin === undefined) {
       const rate = new TokenBucket(unknownRate.perSecond, unknownRate.burst, performance.now());
-      const none = { running: 0, runningOf: new Map(), failed: new Set<string>(), runningOfFailed: 0 };
+      const none = {
+        recent: new Places(),
+        running: new Places(),
+        runningOf: new Map(),
+        failed: new Set<string>(),
+      };
       origin = { ...none, waiting: new Map(), rate, timer: undefined };
       this.#origins.set(name, origin);
     }
     const turn = await waitForTurn(origin, account);
     if (turn === null) return undefined;
+    const endRecent = leaveRecentLater(origin, turn);
     try {
       const result = await request();
       origin.rate = null;
@@ -69,14 +99,31 @@ export class TokenTurns {
       remember(origin.failed, account);
       throw error;
     } finally {
-      origin.running -= 1;
-      if (turn.hasFailed) origin.runningOfFailed -= 1;
+      endRecent();
+      origin.running.release(turn);
       const left = (origin.runningOf.get(account) ?? 1) - 1;
       if (left === 0) origin.runningOf.delete(account);
       else origin.runningOf.set(account, left);
       startNext(origin);
     }
   }
+}
+
+/** @returns a function that leaves the place at once; call it when the request has ended */
+function leaveRecentLater(origin: Origin, turn: Turn): () => void {
+  let isRecent = true;
+  const leave = () => {
+    if (isRecent) origin.recent.release(turn);
+    isRecent = false;
+  };
+  const timer = setTimeout(() => {
+    leave();
+    startNext(origin);
+  }, recentMs).unref();
+  return () => {
+    clearTimeout(timer);
+    leave();
+  };
 }
 
 function remember(failed: Set<string>, account: string): void {
@@ -106,13 +153,14 @@ function waitForTurn(origin: Origin, account: string): Promise<Turn | null> {
 }
 
 function startNext(origin: Origin): void {
-  const { waiting, runningOf, failed } = origin;
+  const { waiting, recent, running, runningOf, failed } = origin;
   clearTimeout(origin.timer);
-  const max = origin.rate === null ? runningMax.known : runningMax.unknown;
+  const max = origin.rate === null ? recentMax.known : recentMax.unknown;
+  const hasRoom = (hasFailed: boolean) =>
+    recent.hasRoom({ hasFailed }, max) && running.hasRoom({ hasFailed }, max * runningPerRecent);
   const mayStart = (account: string) =>
-    (runningOf.get(account) ?? 0) < runningMax.account &&
-    (!failed.has(account) || origin.runningOfFailed < max / 2);
-  while (origin.running < max) {
+    (runningOf.get(account) ?? 0) < runningMaxOfAccount && hasRoom(failed.has(account));
+  while (hasRoom(false)) {
     const next = [...waiting].find(([account]) => mayStart(account));
     if (next === undefined) return;
     const now = performance.now();
@@ -128,10 +176,10 @@ function startNext(origin: Origin): void {
     // To the end of the turns.
     waiting.delete(account);
     if (starts.size > 0) waiting.set(account, starts);
-    origin.running += 1;
+    const turn = { hasFailed: failed.has(account) };
+    recent.take(turn);
+    running.take(turn);
     runningOf.set(account, (runningOf.get(account) ?? 0) + 1);
-    const hasFailed = failed.has(account);
-    if (hasFailed) origin.runningOfFailed += 1;
-    (start as (turn: Turn) => void)({ hasFailed });
+    (start as (turn: Turn) => void)(turn);
   }
 }

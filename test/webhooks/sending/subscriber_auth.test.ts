@@ -134,27 +134,43 @@ test('an access token is requested once, as RFC 6749 says, and used for all deli
   assert.equal((await subscriber.waitFor(21)).at(-1)?.headers.authorization, 'Bearer token-2');
 });
 
-test('a token that the subscriber refuses is replaced once, within the same attempt', async (t) => {
-  const { issuer, credentials } = await startIssuer(t);
+test('a token that the subscriber refuses is replaced once, within the same attempt, which has no places meanwhile', async (t) => {
+  const asked: ServerResponse[] = [];
+  const issuer = await startSubscriber(t, (_received, response) => void asked.push(response));
+  const issue = async (count: number) => {
+    await issuer.waitFor(count);
+    asked.at(-1)?.end(JSON.stringify({ access_token: `token-${count}`, token_type: 'bearer' }));
+  };
   const subscriber = await startSubscriber(t, ({ headers }, response) => {
     response.writeHead(headers.authorization === 'Bearer token-1' ? 401 : 204).end();
   });
   const app = await createApp(server);
-  const { id } = await subscribe(app, { url: subscriber.url, auth: credentials });
+  const { id } = await subscribe(app, {
+    url: subscriber.url,
+    auth: { ...basicCredentials, token_url: issuer.url },
+  });
   // A token that has just come is not replaced: then the subscriber refuses every token.
   await publish(publisher, app.account, [randomUUID()]);
+  await issue(1);
   const [first] = await attemptsOf(app, id);
   assert.deepEqual([first.status, first.error], [401, 'unexpected_status']);
   assert.deepEqual([issuer.received.length, subscriber.received.length], [1, 1]);
   // After ten seconds a refused token counts as revoked.
   await sleep(10_100);
   await publish(publisher, app.account, [randomUUID()]);
+  await issuer.waitFor(2);
+  const metrics = await (await fetch(`${server.baseUrl}/metrics`)).text();
+  assert.match(metrics, /^nuncio_worker\{of="in_flight"\} 0$/m);
+  await issue(2);
   const accepted = await until(
     async () => (await app.request('GET', `/subscriptions/${id}/deliveries`)).body.items,
     (items) => items[0].state === 'succeeded',
   );
   const { attempts } = (await app.request('GET', `/deliveries/${accepted[0].id}`)).body;
-  assert.deepEqual(attempts.at(-1).status, 204);
+  assert.deepEqual(
+    attempts.map(({ status }: { status: number }) => status),
+    [204],
+  );
   assert.equal(issuer.received.length, 2);
   assert.equal(subscriber.received.at(-1)?.headers.authorization, 'Bearer token-2');
 });
@@ -470,6 +486,33 @@ test('accounts whose requests for tokens have failed leave half of an authorizat
   const hung = hostile.flatMap((account) => [1, 2].map(() => turns.run(issuer, account, hang)));
   assert.equal(await turns.run(issuer, 'stranger', async () => 'token'), 'token');
   assert.equal(running, 8);
+  hanging.resolve();
+  await Promise.all(hung);
+});
+
+test('requests for tokens that take longer leave their places to those of others, up to a limit', async () => {
+  const turns = new TokenTurns();
+  const issuer = 'https://issuer.example/token';
+  await turns.run(issuer, 'known', async () => 'token');
+  const hanging = Promise.withResolvers<void>();
+  let running = 0;
+  const hang = () => {
+    running += 1;
+    return hanging.promise;
+  };
+  const startHanging = (accounts: number) =>
+    Array.from({ length: accounts }, () => randomUUID()).flatMap((account) =>
+      [1, 2].map(() => turns.run(issuer, account, hang)),
+    );
+  const hung = startHanging(10);
+  assert.equal(await turns.run(issuer, 'stranger', async () => 'token'), 'token');
+  hung.push(...startHanging(30));
+  await until(
+    async () => running,
+    (count) => count >= 64,
+  );
+  await sleep(600);
+  assert.equal(running, 64);
   hanging.resolve();
   await Promise.all(hung);
 });
