@@ -1,45 +1,73 @@
 /**
- * Checks a host's certificates before OpenSSL sees them. Node verifies whatever chain a host sends, in the thread that connects, and also
- * one that nobody trusts: 90 certificates with slow keys take 170 ms. This check has limits on what they contain (certificate_limits.ts). It
- * trusts nothing: OpenSSL verifies what passes.
+ * Checks the certificates of the other side of a TLS connection before OpenSSL sees them. Node verifies whatever chain a host sends, or a client of
+ * which the server asks for one, in the thread of the connection, and also one that nobody trusts: 90 certificates with slow keys take 170 ms. This
+ * check has limits on what they contain (certificate_limits.ts). It trusts nothing: OpenSSL verifies what passes.
  *
  * It reads the records of the handshake (RFC 8446 section 5, RFC 5246 section 6.2) as far as the message `Certificate`. TLS 1.3
  * encrypts that message with keys that Node reports for key logs (RFC 9850). What it cannot read is refused.
  *
  *   records in the clear → Certificate (TLS 1.2) → checked
- *   records in the clear → ServerHello → waiting for the keys → encrypted records → Certificate (TLS 1.3) → checked
+ *   records in the clear → ServerHello, or ClientHello → waiting for the keys → encrypted records → Certificate (TLS 1.3) → checked
  */
 
 import { createDecipheriv, createHmac } from 'node:crypto';
 import { checkCertificates } from './certificate_limits.ts';
 import { EgressError } from './error.ts';
 
-/** Maximum bytes and records that a host may send up to its certificates. Each record takes time, also one with a single byte. */
+/** Maximum bytes and records that the other side may send up to its certificates. Each record takes time, also one with a single byte. */
 const handshakeBytesMax = 65_536;
 const recordsMax = 256;
 
 /** Types of records and of handshake messages. */
 const handshakeRecord = 22;
 const encryptedRecord = 23;
+/** The first of the types of records, which are consecutive. */
+const firstRecord = 20;
+const clientHelloMessage = 1;
 const serverHelloMessage = 2;
 const certificateMessage = 11;
-/** Those that OpenSSL accepts before the certificates, in the clear and encrypted: ServerHello; EncryptedExtensions, CertificateRequest. */
-const clearMessages: ReadonlySet<number> = new Set([serverHelloMessage]);
-const encryptedMessages: ReadonlySet<number> = new Set([8, 13]);
+
+/** Who sends the certificates. */
+type Sender = 'server' | 'client';
+
+interface SenderFacts {
+  /** Messages that OpenSSL accepts before the certificates, in the clear and encrypted: also EncryptedExtensions, CertificateRequest. */
+  clear: ReadonlySet<number>;
+  encrypted: ReadonlySet<number>;
+  /** The line of the key log. */
+  keys: RegExp;
+}
+
+const factsOf: Readonly<Record<Sender, SenderFacts>> = {
+  server: {
+    clear: new Set([serverHelloMessage]),
+    encrypted: new Set([8, 13]),
+    keys: /^SERVER_HANDSHAKE_TRAFFIC_SECRET [\da-f]+ ([\da-f]+)\s*$/i,
+  },
+  client: {
+    clear: new Set([clientHelloMessage]),
+    encrypted: new Set(),
+    keys: /^CLIENT_HANDSHAKE_TRAFFIC_SECRET [\da-f]+ ([\da-f]+)\s*$/i,
+  },
+};
 const recordHeadBytes = 5;
 const messageHeadBytes = 4;
 
-/** Names of the algorithms of a cipher suite in TLS 1.3. */
+/** Names of a cipher suite in TLS 1.3, and of its algorithms. */
 interface Suite {
+  name: string;
   cipher: 'aes-128-gcm' | 'aes-256-gcm' | 'chacha20-poly1305';
   keyBytes: number;
   hash: 'sha256' | 'sha384';
 }
 
 const suites = new Map<number, Suite>([
-  [0x1301, { cipher: 'aes-128-gcm', keyBytes: 16, hash: 'sha256' }],
-  [0x1302, { cipher: 'aes-256-gcm', keyBytes: 32, hash: 'sha384' }],
-  [0x1303, { cipher: 'chacha20-poly1305', keyBytes: 32, hash: 'sha256' }],
+  [0x1301, { name: 'TLS_AES_128_GCM_SHA256', cipher: 'aes-128-gcm', keyBytes: 16, hash: 'sha256' }],
+  [0x1302, { name: 'TLS_AES_256_GCM_SHA384', cipher: 'aes-256-gcm', keyBytes: 32, hash: 'sha384' }],
+  [
+    0x1303,
+    { name: 'TLS_CHACHA20_POLY1305_SHA256', cipher: 'chacha20-poly1305', keyBytes: 32, hash: 'sha256' },
+  ],
 ]);
 
 interface Keys {
@@ -48,8 +76,9 @@ interface Keys {
   iv: Buffer;
 }
 
-/** The bytes that one host sends at the start of a connection. */
+/** The bytes that the other side sends at the start of a connection. */
 export class CertificateCheck {
+  readonly #facts: SenderFacts;
   /** What has arrived of records that were not passed on. */
   #pending: Buffer = Buffer.alloc(0);
   /** What was read of handshake messages, without those that are complete. */
@@ -59,8 +88,12 @@ export class CertificateCheck {
   #keys: Keys | undefined;
   #records = 0;
   #recordsDecrypted = 0;
-  #hasServerHello = false;
+  #hasHello = false;
   #isDone = false;
+
+  constructor(sender: Sender) {
+    this.#facts = factsOf[sender];
+  }
 
   /** Whether the certificates were checked. */
   get isDone(): boolean {
@@ -77,7 +110,7 @@ export class CertificateCheck {
     return this.#pending;
   }
 
-  /** Takes bytes of the host. `next` returns them, in records. @throws EgressError `tls_error` */
+  /** Takes bytes of the other side. `next` returns them, in records. @throws EgressError `tls_error` */
   take(chunk: Buffer): void {
     this.#received += chunk.length;
     if (this.#received > handshakeBytesMax) refuse('the host sent more than 64 KiB before its certificates');
@@ -92,12 +125,14 @@ export class CertificateCheck {
   next(): Buffer | null {
     const pending = this.#pending;
     if (pending.length < recordHeadBytes) return null;
+    const type = pending.readUInt8(0);
+    if (type < firstRecord || type > encryptedRecord) refuse('the host does not speak TLS');
     const end = recordHeadBytes + pending.readUInt16BE(3);
     if (pending.length < end) return null;
     const record = pending.subarray(0, end);
-    const type = record[0];
     if (type === encryptedRecord && this.#keys === undefined) {
-      if (this.#suite === undefined) refuse('the host sent an unexpected message');
+      if (!this.#hasHello || (this.#facts === factsOf.server && this.#suite === undefined))
+        refuse('the host sent an unexpected message');
       return null;
     }
     this.#records += 1;
@@ -112,10 +147,12 @@ export class CertificateCheck {
     return record;
   }
 
-  /** Takes a line of the key log. */
-  takeKeys(line: string): void {
-    const secret = /^SERVER_HANDSHAKE_TRAFFIC_SECRET [\da-f]+ ([\da-f]+)\s*$/i.exec(line)?.[1];
-    if (secret === undefined || this.#suite === undefined) return;
+  /** Takes a line of the key log. @param suite the name of the cipher suite; a server's own ServerHello says it */
+  takeKeys(line: string, suite?: string): void {
+    const secret = this.#facts.keys.exec(line)?.[1];
+    if (secret === undefined) return;
+    this.#suite ??= suites.values().find(({ name }) => name === suite);
+    if (this.#suite === undefined) return;
     const { hash, keyBytes } = this.#suite;
     const bytes = Buffer.from(secret, 'hex');
     this.#keys = {
@@ -158,19 +195,17 @@ export class CertificateCheck {
     while (messages.length >= messageHeadBytes) {
       const end = messageHeadBytes + messages.readUIntBE(1, 3);
       const type = messages.readUInt8(0);
-      const isExpected = (this.#keys === undefined ? clearMessages : encryptedMessages).has(type);
+      const isExpected = (this.#keys === undefined ? this.#facts.clear : this.#facts.encrypted).has(type);
       // Others may contain certificates too, such as compressed ones (RFC 8879).
       if (!isExpected && type !== certificateMessage) refuse('the host sent an unexpected message');
       if (messages.length < end) break;
       const body = messages.subarray(messageHeadBytes, end);
-      if (type === serverHelloMessage) {
-        this.#suite = suiteOf(body);
-        this.#hasServerHello = true;
-      }
+      if (type === serverHelloMessage) this.#suite = suiteOf(body);
+      if (type === serverHelloMessage || type === clientHelloMessage) this.#hasHello = true;
       if (type === certificateMessage) {
         const { isTls13 } = this;
         // OpenSSL ends such a handshake too.
-        if (!this.#hasServerHello || isTls13 !== (this.#keys !== undefined))
+        if (!this.#hasHello || isTls13 !== (this.#keys !== undefined))
           refuse('the host sent an unexpected message');
         checkCertificates(readCertificates(body, isTls13));
         this.#isDone = true;

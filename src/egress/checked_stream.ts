@@ -19,7 +19,7 @@ const pieceBytesMax = 4_096;
 export class CheckedStream extends TcpStream {
   readonly #address: string;
   /** Null once everything passes. */
-  #check: CertificateCheck | null = new CertificateCheck();
+  #check: CertificateCheck | null = new CertificateCheck('server');
   #limit: RecordLimit | null = null;
   /** What has arrived of checked records and waits for a turn. */
   #pieces: Buffer[] = [];

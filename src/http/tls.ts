@@ -52,8 +52,11 @@ function contextOptions(files: TlsFiles, requestCertificate: boolean): SecureCon
     ...readMaterial(files),
     minVersion: 'TLSv1.2',
     ciphers: cipherSuites,
-    // Without session tickets, a client certificate is valid only for the connection that presented it.
-    ...(requestCertificate ? { secureOptions: constants.SSL_OP_NO_TICKET } : {}),
+    // Without session tickets, a client certificate is valid only for the connection that presented it. Another handshake in the same connection would
+    // have certificates that nothing has checked (overload/encrypted_pieces.ts).
+    ...(requestCertificate
+      ? { secureOptions: constants.SSL_OP_NO_TICKET | constants.SSL_OP_NO_RENEGOTIATION }
+      : {}),
   };
 }
 

@@ -2,13 +2,17 @@
  * TLS connections of the server whose encrypted bytes go to OpenSSL in small pieces, by turns. Node.js would hand over all that has arrived,
  * 64 KiB at a time, and OpenSSL processes it at once: 7 ms for records of one byte, and 33 ms for requests to change the keys.
  *
- *   arrived → its turn (read_turns.ts) → decrypted, parsed → arrived …
+ *   arrived → its turn (read_turns.ts) → (certificates of the client: checked →) decrypted, parsed → arrived …
+ *
+ * A server that asks for client certificates verifies whatever chain anybody sends, in the thread of all requests: 90 slow certificates take 170 ms. So
+ * they have the limits of those of hosts (egress/certificate_check.ts).
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Server, TLSSocket } from 'node:tls';
+import { CertificateCheck } from '../../egress/certificate_check.ts';
 import { TcpStream } from '../../shared/tcp_stream.ts';
 
 /** A piece ends few small records, or one of the maximum size. */
@@ -20,10 +24,18 @@ export function decryptInTurns(server: Server, inTurn: (tcp: Socket, work: () =>
   const [startTls] = server.listeners('connection') as ((connection: Duplex) => void)[];
   if (startTls === undefined) throw new Error('the TLS server has no listener for connections');
   server.off('connection', startTls);
+  // The types of Node.js do not name it.
+  const { requestCert: asksForCertificates = false } = server as { requestCert?: boolean };
   const accepted = new AsyncLocalStorage<EncryptedPieces>();
+  if (asksForCertificates) {
+    server.on('keylog', (line: Buffer, tls: TLSSocket) =>
+      accepted.getStore()?.takeKeys(line.toString('latin1'), tls.getCipher()?.standardName),
+    );
+  }
   server.on('connection', (tcp: Socket) => {
     tcp.allowHalfOpen = true;
-    const pieces = new EncryptedPieces(tcp, (work) => inTurn(tcp, work));
+    const check = asksForCertificates ? new CertificateCheck('client') : null;
+    const pieces = new EncryptedPieces(tcp, check, (work) => inTurn(tcp, work));
     accepted.run(pieces, () => startTls.call(server, pieces));
     // TLS has taken its own behaviour from the stream, and ends it after what is still to be sent.
     pieces.allowHalfOpen = true;
@@ -36,6 +48,9 @@ export function decryptInTurns(server: Server, inTurn: (tcp: Socket, work: () =>
 }
 
 class EncryptedPieces extends TcpStream {
+  /** Null once everything passes. */
+  #check: CertificateCheck | null;
+  #isChecking = false;
   readonly #inTurn: (work: () => void) => void;
   readonly #addresses: PropertyDescriptorMap;
   #tls: TLSSocket | undefined;
@@ -44,8 +59,9 @@ class EncryptedPieces extends TcpStream {
   #isWanted = false;
   #endsNext = false;
 
-  constructor(tcp: Socket, inTurn: (work: () => void) => void) {
+  constructor(tcp: Socket, check: CertificateCheck | null, inTurn: (work: () => void) => void) {
     super(tcp, { allowHalfOpen: false });
+    this.#check = check;
     this.#inTurn = inTurn;
     this.#addresses = addressesOf(tcp);
   }
@@ -54,6 +70,11 @@ class EncryptedPieces extends TcpStream {
   serve(tls: TLSSocket): void {
     this.#tls = tls;
     Object.defineProperties(tls, this.#addresses);
+  }
+
+  /** Takes a line of the key log, which may decrypt certificates that have arrived. */
+  takeKeys(line: string, suite: string | undefined): void {
+    this.#passChecked((check) => check.takeKeys(line, suite));
   }
 
   override _read(): void {
@@ -101,7 +122,30 @@ class EncryptedPieces extends TcpStream {
    * the keys (`doWrite` of `JSStreamSocket`), and no `catch` gets the error.
    */
   #decrypt(piece: Buffer): void {
-    if (this.#tls?.writableEnded !== true) this.#isWanted = this.push(piece);
+    if (this.#check !== null) this.#passChecked((check) => check.take(piece));
+    else if (this.#tls?.writableEnded !== true) this.#isWanted = this.push(piece);
+  }
+
+  /** Each record is pushed before the next one is read: OpenSSL may report keys in between, which calls this again. */
+  #passChecked(step: (check: CertificateCheck) => void): void {
+    const check = this.#check;
+    if (check === null || this.destroyed) return;
+    try {
+      step(check);
+      if (this.#isChecking) return;
+      this.#isChecking = true;
+      while (!this.destroyed && !check.isDone) {
+        const bytes = check.next();
+        if (bytes === null) break;
+        this.#isWanted = this.push(bytes);
+      }
+      this.#isChecking = false;
+      if (!check.isDone || this.destroyed) return;
+      this.#check = null;
+      if (check.rest.length > 0) this.#isWanted = this.push(check.rest);
+    } catch (error) {
+      this.destroy(error as Error);
+    }
   }
 }
 
