@@ -7,6 +7,7 @@
 
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
+import { textArray } from '../database/arrays.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import { addClientSecret } from './client_secret.ts';
 import { deviceCodeGrantType } from './grant_types.ts';
@@ -131,6 +132,13 @@ export async function createClient(
 export async function findClient(db: Database | Transaction, id: string): Promise<Client | undefined> {
   const { rows } = await sql<Client>`select ${clientColumns()} from clients where id = ${id}`.execute(db);
   return rows[0];
+}
+
+/** Finds clients by their ids, including disabled ones, in one statement. */
+export async function findClients(db: Database, ids: readonly string[]): Promise<Client[]> {
+  const { rows } = await sql<Client>`
+    select ${clientColumns()} from clients where id = any(${textArray(ids)}::text[])`.execute(db);
+  return rows;
 }
 
 /** All clients, oldest first. */

@@ -1,14 +1,18 @@
 /**
  * Cache of clients, because every protocol request reads one. The database notifies of changes (channel
  * `client_changed`). The cache is cleared when the connection for notifications was lost.
+ *
+ * Lookups are work of the server, which gets connections first, and anybody can cause one with an id that no client has. So they share
+ * statements, and a flood of such ids leaves the connections to the requests of users.
  */
 
 import { LRUCache } from 'lru-cache';
-import { asServer } from '../database/connection_user.ts';
+import { Batcher } from '../database/batcher.ts';
+import { asServer, currentUser } from '../database/connection_user.ts';
 import { type Database, withResultsWithin } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import { upTo } from '../shared/entries.ts';
-import { type Client, findClient } from './client.ts';
+import { type Client, findClients } from './client.ts';
 import { type ClientSecret, findClientSecrets } from './client_secret.ts';
 
 /** A client with its secrets. Each change creates a new object. */
@@ -28,14 +32,16 @@ const cacheMsWithoutNotifications = 500;
 const lookupMs = 5_000;
 
 export class ClientCache {
-  readonly #db: Database;
+  /** By whose request asks first. */
+  readonly #lookups: Batcher<string, CachedClient | undefined>;
   readonly #notifications: Notifications;
   readonly #clients = new LRUCache<string, { found: CachedClient; at: number }>(upTo(clientsMax));
   /** Lookups in flight, shared by concurrent requests for the same client. */
   readonly #loading = new Map<string, Promise<CachedClient | undefined>>();
 
   constructor(db: Database, notifications: Notifications) {
-    this.#db = withResultsWithin(lookupMs, db);
+    const lookupDb = withResultsWithin(lookupMs, db);
+    this.#lookups = new Batcher({ execute: (ids) => findCached(lookupDb, ids) });
     this.#notifications = notifications;
     notifications.listen('client_changed', {
       onHints: ({ payloads, isCut }) => {
@@ -62,7 +68,8 @@ export class ClientCache {
     if (!clientId.test(id)) return undefined;
     let loading = this.#loading.get(id);
     if (loading === undefined) {
-      loading = asServer(() => this.#load(id));
+      const owner = currentUser()?.owner ?? '';
+      loading = asServer(() => this.#load(id, owner));
       this.#loading.set(id, loading);
     }
     return loading;
@@ -78,18 +85,14 @@ export class ClientCache {
     this.#forget(id);
   }
 
-  async #load(id: string): Promise<CachedClient | undefined> {
+  async #load(id: string, owner: string): Promise<CachedClient | undefined> {
     // Taken before the query: a change notified during the query removes this promise from the map.
     const at = performance.now();
     let mine: Promise<CachedClient | undefined> | undefined;
     try {
       await Promise.resolve();
       mine = this.#loading.get(id);
-      const client = await findClient(this.#db, id);
-      const found =
-        client === undefined || client.disabledAt !== null
-          ? undefined
-          : { client, secrets: await findClientSecrets(this.#db, id) };
+      const found = await this.#lookups.add(owner, id, id.length);
       if (found !== undefined && this.#loading.get(id) === mine) this.#clients.set(id, { found, at });
       return found;
     } finally {
@@ -106,4 +109,21 @@ export class ClientCache {
     this.#clients.delete(id);
     this.#loading.delete(id);
   }
+}
+
+/** Finds clients that are not disabled, with their secrets. */
+async function findCached(
+  db: Database,
+  ids: readonly string[],
+): Promise<PromiseSettledResult<CachedClient | undefined>[]> {
+  const clients = new Map<string, Client>();
+  for (const client of await findClients(db, ids))
+    if (client.disabledAt === null) clients.set(client.id, client);
+  const secrets = clients.size === 0 ? [] : await findClientSecrets(db, [...clients.keys()]);
+  const byClient = Map.groupBy(secrets, ({ clientId }) => clientId);
+  return ids.map((id) => {
+    const client = clients.get(id);
+    const value = client && { client, secrets: byClient.get(id) ?? [] };
+    return { status: 'fulfilled', value };
+  });
 }

@@ -7,6 +7,7 @@
 
 import { sql } from 'kysely';
 import { digest, digestEquals, newSecret } from '../crypto/digest.ts';
+import { textArray } from '../database/arrays.ts';
 import type { Database, Transaction } from '../database/database.ts';
 
 export interface ClientSecret {
@@ -57,16 +58,18 @@ export async function rotateClientSecret(
   return secret;
 }
 
-/** The live secrets of a client. */
+/** The live secrets of clients. */
 export async function findClientSecrets(
-  db: Database | Transaction,
-  clientId: string,
-): Promise<ClientSecret[]> {
-  const { rows } = await sql<{ digest: Buffer; expires_at: Date | null }>`
-    select digest, expires_at
+  db: Database,
+  clientIds: readonly string[],
+): Promise<(ClientSecret & { clientId: string })[]> {
+  const { rows } = await sql<ClientSecret & { clientId: string }>`
+    select client_id as "clientId", digest, expires_at as "expiresAt"
     from client_secrets
-    where client_id = ${clientId} and (expires_at is null or expires_at > now())`.execute(db);
-  return rows.map((row) => ({ digest: row.digest, expiresAt: row.expires_at }));
+    where client_id = any(${textArray(clientIds)}::text[]) and (expires_at is null or expires_at > now())`.execute(
+    db,
+  );
+  return rows;
 }
 
 /** Compares with every live secret, each in constant time. */

@@ -7,8 +7,11 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
-import type { Transaction } from '../../src/database/database.ts';
+import { ClientCache } from '../../src/clients/client_cache.ts';
+import { openDatabase, poolStatus, type Transaction } from '../../src/database/database.ts';
+import { Notifications } from '../../src/database/notifications.ts';
 import { createApiUser } from '../support/clients/api_client.ts';
+import { createTestClient } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 // The limits of a server that is installed.
@@ -86,4 +89,19 @@ test('articles of an account that is being deleted do not stop the articles of o
   );
   assert.equal(status, 201);
   await Promise.all(sent);
+});
+
+test('lookups of very many unknown apps take few connections, and find an app among them', async (t) => {
+  const db = openDatabase({ connectionString: server.databaseUrl, connectionsMax: 3 });
+  t.after(() => db.destroy());
+  const clients = new ClientCache(db, new Notifications(server.databaseUrl, () => {}));
+  const known = await createTestClient(server);
+  const before = poolStatus(db).acquired;
+  const ids = Array.from({ length: 500 }, (_, index) => `unknown-${index}`);
+  const found = await Promise.all([...ids, known.id].map((id) => clients.find(id)));
+  assert.deepEqual(
+    found.flatMap((each) => (each === undefined ? [] : [each.client.id, each.secrets.length])),
+    [known.id, 1],
+  );
+  assert.ok(poolStatus(db).acquired - before < 20, String(poolStatus(db).acquired - before));
 });
