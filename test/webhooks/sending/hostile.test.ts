@@ -253,17 +253,28 @@ test('a response in thousands of pieces costs no more memory than its bytes', ()
     const { heapUsed, arrayBuffers } = process.memoryUsage();
     return heapUsed + arrayBuffers;
   };
-  const chunk = Buffer.from('1\r\nx\r\n');
+  const piece = Buffer.from('x');
   const before = used();
   const readers = Array.from({ length: 40 }, () => {
     const reader = new ResponseReader({ bytes: null, head: null });
-    reader.take(Buffer.from(`${ok}Transfer-Encoding: chunked\r\n\r\n`));
-    for (let count = 0; count < 16_000; count += 1) assert.equal(reader.take(chunk), 'more');
+    reader.take(Buffer.from(`${ok}Content-Length: 16001\r\n\r\n`));
+    for (let count = 0; count < 16_000; count += 1) assert.equal(reader.take(piece), 'more');
     return reader;
   });
   const each = (used() - before) / readers.length;
   assert.ok(each < 262_144, `${each} bytes each`);
   for (const reader of readers) assert.equal(String(reader.body), 'x'.repeat(16_000));
+});
+
+test('of a response in very many chunks, or with very many trailers, little is read', () => {
+  const read = (text: string) => {
+    const reader = new ResponseReader({ bytes: null, head: null });
+    const reading = reader.take(Buffer.from(`${ok}Transfer-Encoding: chunked\r\n\r\n${text}`));
+    return [reading, reader.head?.status, reader.body?.length ?? 0];
+  };
+  assert.deepEqual(read(`${'1\r\nx\r\n'.repeat(250)}0\r\n\r\n`), ['done', 200, 250]);
+  assert.deepEqual(read('1\r\nx\r\n'.repeat(16_000)), ['full', 200, 256]);
+  assert.deepEqual(read(`0\r\n${'a:b\r\n'.repeat(16_000)}`), ['full', 200, 0]);
 });
 
 test('a delivery sent over a kept connection is reported as failed when it may not be sent again', async (t) => {

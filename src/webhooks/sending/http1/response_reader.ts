@@ -3,7 +3,7 @@
  * message whose end is ambiguous, and detects bytes after the end, which belong to no response.
  *
  *   head (interim responses are skipped) → body: none | counted | chunked | until close → done
- *   any state → invalid;   body longer than what is kept → full
+ *   any state → invalid;   body longer than what is kept, or in too many chunks → full
  */
 
 import { fieldLine, type HeadCache, parseHead, type ResponseHead } from './response_head.ts';
@@ -17,11 +17,16 @@ const responseHeadBytesMax = 16_384;
 const chunkLineBytesMax = 1_024;
 const chunkingBytesMax = 131_072;
 /**
+ * Lines of a chunked body that are read, two for each chunk. A host that sends its bytes one by one would keep the thread of all deliveries
+ * busy for 10 ms with each response.
+ */
+const chunkLinesMax = 512;
+/**
  * Number of separate body buffers before they are merged: each small buffer costs a hundred times its bytes.
  */
 const responseChunksMax = 32;
 
-/** `invalid`: not HTTP. `full`: the body is longer than what is kept. */
+/** `invalid`: not HTTP. `full`: the body is longer than what is kept, or has too many chunks: the rest is not read. */
 export type Reading = 'more' | 'done' | 'full' | 'invalid';
 
 type Expected = 'head' | 'content' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailer' | 'end' | 'nothing';
@@ -42,6 +47,7 @@ export class ResponseReader {
   #pending: Buffer | null = null;
   #headBytes = 0;
   #chunkingBytes = 0;
+  #chunkLines = 0;
   /** Remaining bytes of the counted content. */
   #left = 0;
   #chunks: Buffer[] = [];
@@ -63,6 +69,7 @@ export class ResponseReader {
     this.#pending = null;
     this.#headBytes = 0;
     this.#chunkingBytes = 0;
+    this.#chunkLines = 0;
     this.#left = 0;
     if (this.#bodyBytes > 0) this.#chunks = [];
     this.#bodyBytes = 0;
@@ -125,6 +132,8 @@ export class ResponseReader {
         if (end < 0) return this.#buffer(data, at, chunkLineBytesMax, this.#mayBeLine(data, at));
         this.#chunkingBytes += end + 2 - at;
         if (end - at > chunkLineBytesMax || this.#chunkingBytes > chunkingBytesMax) return 'invalid';
+        this.#chunkLines += 1;
+        if (this.#chunkLines > chunkLinesMax) return 'full';
         if (!this.#takeLine(data.toString('latin1', at, end))) return 'invalid';
         at = end + 2;
       }
