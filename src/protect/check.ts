@@ -77,11 +77,11 @@ export function createCheck(options: CheckOptions): Check {
     }
     const binding = await checkBinding(request, scheme, token, claims, options);
     if ('granted' in binding) return binding;
-    if (await isWithdrawn(token, digest, options)) {
-      return errorResponses.forError(scheme, 'invalid_token', 'The access token has been revoked.');
-    }
     const { principal } = claims;
     const holder = principal.accountId ?? principal.clientId;
+    if (await isWithdrawn(token, digest, holder, options)) {
+      return errorResponses.forError(scheme, 'invalid_token', 'The access token has been revoked.');
+    }
     if (binding.proof !== null && !(await useProof(binding.proof, options.replays, holder))) {
       return errorResponses.forError('DPoP', 'invalid_dpop_proof', 'The DPoP proof has already been used.');
     }
@@ -105,7 +105,7 @@ async function readToken(
   if (token.split('.').length === 3) return options.verifyJwt(token, digest);
   // Only the issuer can look up an opaque token.
   if (!options.acceptsOpaqueTokens) return undefined;
-  const response = await options.introspect?.(token, digest, false);
+  const response = await options.introspect?.(token, digest, null);
   if (response === undefined) return undefined;
   if (response.iss !== undefined && response.iss !== options.issuer) return undefined;
   if (!isAudience(response.aud, options.audience)) return undefined;
@@ -163,9 +163,14 @@ async function checkBinding(
 }
 
 /** Introspects a JWT. An opaque token has already been introspected. */
-async function isWithdrawn(token: string, digest: string, { introspect }: CheckOptions): Promise<boolean> {
+async function isWithdrawn(
+  token: string,
+  digest: string,
+  holder: string,
+  { introspect }: CheckOptions,
+): Promise<boolean> {
   if (introspect === null || token.split('.').length !== 3) return false;
-  return (await introspect(token, digest, true)) === undefined;
+  return (await introspect(token, digest, holder)) === undefined;
 }
 
 /** The path of the request target. Host and protocol come from the configuration, not from the request. */

@@ -6,6 +6,7 @@
 import { LRUCache } from 'lru-cache';
 import { upTo } from '../shared/entries.ts';
 import { isOpaqueToken } from '../shared/opaque_token.ts';
+import { isFree } from '../shared/share.ts';
 import { TokenBucket } from '../shared/token_bucket.ts';
 import { type FetchObject, IssuerUnavailable } from './bounded_fetch.ts';
 import { clientAuthorization } from './client_authentication.ts';
@@ -15,7 +16,7 @@ import type { IssuerMetadata } from './discovery.ts';
 const rememberedMax = 10_000;
 /** Milliseconds that a token counts as inactive after the issuer said so. */
 const inactiveMs = 30_000;
-/** Maximum requests in flight. Further ones fail, so that one caller cannot overload the issuer. */
+/** Maximum requests in flight, of which the holders of tokens have shares. Further ones fail, so that callers cannot overload the issuer. */
 const inFlightMax = 100;
 /** Of these, for unknown tokens. The others are free for tokens that the issuer is known to have issued. */
 const unknownInFlightMax = 50;
@@ -39,21 +40,23 @@ export interface IntrospectionOptions {
 export type Introspected = Readonly<Record<string, unknown>> | undefined;
 
 /**
- * @param isSigned whether the issuer's signature of the token was verified
+ * @param holder the subject of a token whose signature by the issuer was verified; null if none was
  * @throws IssuerUnavailable if the issuer does not respond, or may not be asked
  */
-export type Introspect = (token: string, digest: string, isSigned: boolean) => Promise<Introspected>;
+export type Introspect = (token: string, digest: string, holder: string | null) => Promise<Introspected>;
 
 interface CachedResponse {
   response: Promise<Introspected>;
   requestedAt: number;
+  /** The subject of the token; null until the issuer has said whose it is. */
+  holder: string | null;
 }
 
 /**
  * Anyone can send an opaque token, and only the issuer knows whether it is one of its tokens. So strangers have limits of
  * their own: a token without the issuer's form is refused without a request, an inactive one is remembered, and unknown ones
  * have an allowance and half of the requests in flight. A token that was active before, or that has the
- * issuer's signature, needs none of that.
+ * issuer's signature, needs none of that: its holder has a share of the requests in flight, because one can have thousands of tokens.
  */
 export function createIntrospection(options: IntrospectionOptions): Introspect {
   const cacheMs = options.cacheSeconds * 1_000;
@@ -64,28 +67,23 @@ export function createIntrospection(options: IntrospectionOptions): Introspect {
   const allowance = new TokenBucket(allowancePerSecond, allowanceBurst, performance.now());
   let inFlight = 0;
   let unknownInFlight = 0;
+  const inFlightOf = new Map<string, number>();
 
-  return async function introspect(token, digest, isSigned) {
-    const isKnown = isSigned || active.has(digest);
-    if (!isKnown && !(await hasForm(token, options))) return undefined;
+  return async function introspect(token, digest, signedHolder) {
+    const known = active.get(digest);
+    const holder = signedHolder ?? known?.holder ?? null;
+    if (holder === null && !(await hasForm(token, options))) return undefined;
     if (inactive.has(digest)) return undefined;
     const last = pending.get(digest) ?? active.get(digest);
     if (last !== undefined && performance.now() - last.requestedAt < cacheMs) return last.response;
-    return request(token, digest, isKnown);
+    return request(token, digest, holder);
   };
 
-  function request(token: string, digest: string, isKnown: boolean): Promise<Introspected> {
-    if (inFlight >= inFlightMax || (!isKnown && unknownInFlight >= unknownInFlightMax)) {
-      throw new IssuerUnavailable(`${inFlight} introspection requests are already in flight`);
-    }
-    if (!isKnown) {
-      if (allowance.nextAt(performance.now()) !== null)
-        throw new IssuerUnavailable('too many opaque tokens were unknown to the issuer');
-      allowance.take();
-    }
-    inFlight += 1;
-    if (!isKnown) unknownInFlight += 1;
-    const cached: CachedResponse = { requestedAt: performance.now(), response: send() };
+  function request(token: string, digest: string, holder: string | null): Promise<Introspected> {
+    if (holder === null) admitUnknown();
+    else if (!isFree(inFlightMax, inFlight, inFlightOf.get(holder) ?? 0)) throw tooMany();
+    change(holder, 1);
+    const cached: CachedResponse = { requestedAt: performance.now(), response: send(), holder };
     pending.set(digest, cached);
     return cached.response;
 
@@ -96,17 +94,40 @@ export function createIntrospection(options: IntrospectionOptions): Introspect {
           active.delete(digest);
           inactive.set(digest, true);
         } else {
+          cached.holder ??= String(response.sub);
           active.set(digest, cached);
-          if (!isKnown) allowance.giveBack();
+          if (holder === null) allowance.giveBack();
         }
         return response;
       } finally {
-        inFlight -= 1;
-        if (!isKnown) unknownInFlight -= 1;
+        change(holder, -1);
         // A failure is returned to the callers that waited for it, but is not cached.
         if (pending.get(digest) === cached) pending.delete(digest);
       }
     }
+  }
+
+  function admitUnknown(): void {
+    if (inFlight >= inFlightMax || unknownInFlight >= unknownInFlightMax) throw tooMany();
+    if (allowance.nextAt(performance.now()) !== null)
+      throw new IssuerUnavailable('too many opaque tokens were unknown to the issuer');
+    allowance.take();
+  }
+
+  function tooMany(): IssuerUnavailable {
+    return new IssuerUnavailable(`${inFlight} introspection requests are already in flight`);
+  }
+
+  /** Counts a request in flight that begins or ends. */
+  function change(holder: string | null, by: 1 | -1): void {
+    inFlight += by;
+    if (holder === null) {
+      unknownInFlight += by;
+      return;
+    }
+    const own = (inFlightOf.get(holder) ?? 0) + by;
+    if (own === 0) inFlightOf.delete(holder);
+    else inFlightOf.set(holder, own);
   }
 }
 

@@ -21,7 +21,7 @@ interface Issuer {
   /** The requested paths in order. */
   asked: string[];
   /** Returns a token that the issuer has signed. */
-  token: (changes?: { kid?: string; jti?: string; privateKey?: CryptoKey }) => Promise<string>;
+  token: (changes?: { kid?: string; jti?: string; sub?: string; privateKey?: CryptoKey }) => Promise<string>;
 }
 
 async function startIssuer(t: TestContext): Promise<Issuer> {
@@ -54,12 +54,12 @@ async function startIssuer(t: TestContext): Promise<Issuer> {
       '/jwks': { keys: [jwk] },
       '/introspect': { active: true, token_type: 'Bearer' },
     },
-    token: ({ kid = 'one', jti = 'a', ...changes } = {}) =>
+    token: ({ kid = 'one', jti = 'a', sub = 'user', ...changes } = {}) =>
       new SignJWT({ client_id: 'app', scope: 'read:notes', jti })
         .setProtectedHeader({ alg: 'ES256', typ: 'at+jwt', kid })
         .setIssuer(url)
         .setAudience(url)
-        .setSubject('user')
+        .setSubject(sub)
         .setIssuedAt()
         .setExpirationTime('15m')
         .sign(changes.privateKey ?? privateKey),
@@ -278,7 +278,7 @@ test('at most 100 introspections are in flight, at most 50 of possibly unknown t
   const opaque = Array.from({ length: 60 }, (_, index) => ask(`opaque-${index}`));
   assert.deepEqual(new Set(await Promise.all(opaque.slice(50))), new Set([503]));
   const tokens = await Promise.all(
-    Array.from({ length: 60 }, (_, index) => issuer.token({ jti: `j${index}` })),
+    Array.from({ length: 60 }, (_, index) => issuer.token({ jti: `j${index}`, sub: `u${index}` })),
   );
   const signed = tokens.map(ask);
   while (held.length < 100) await sleep(10);
@@ -288,6 +288,30 @@ test('at most 100 introspections are in flight, at most 50 of possibly unknown t
   assert.equal(statuses.filter((status) => status === 401).length, 50);
   assert.equal(statuses.filter((status) => status === 503).length, 10);
 });
+
+for (const kind of ['signed', 'opaque']) {
+  test(`attack: introspections of one account's ${kind} tokens keep out no other account`, async (t) => {
+    const issuer = await startIssuer(t);
+    const { ask } = setUp(issuer, { ...online, cacheSeconds: 0 });
+    const tokens = await Promise.all(
+      Array.from({ length: 120 }, (_, index) =>
+        kind === 'signed' ? issuer.token({ jti: `j${index}` }) : `opaque-${index}`,
+      ),
+    );
+    issuer.answers['/introspect'] = { active: true, token_type: 'Bearer', sub: 'user' };
+    for (const token of tokens) await ask(token);
+    const held = holdIntrospections(issuer);
+    const flood = tokens.map(ask);
+    const other = await issuer.token({ jti: 'other', sub: 'other' });
+    const answer = ask(other);
+    const isRefused = answer.then((status) => status === 503);
+    while (held.length < 45 && !(await Promise.race([isRefused, sleep(10)])));
+    issuer.answers['/introspect'] = { active: true, token_type: 'Bearer' };
+    for (const response of held) response.end('{"active":true,"token_type":"Bearer"}');
+    assert.equal(await answer, 200);
+    assert.equal((await Promise.all(flood)).filter((status) => status === 503).length, 120 - 44);
+  });
+}
 
 test('the default reports to the process once a minute at most', async (t) => {
   const issuer = await startIssuer(t);
