@@ -7,7 +7,7 @@
  * the address.
  *
  * An API (a client that may introspect the tokens of others) asks on behalf of whoever calls it. Its callers must not use up its
- * limit. So an introspection of an active token counts for the app that the token was issued to. An introspection of any other
+ * limit, nor that of other users of their app. So an introspection of an active token counts for its account and app. An introspection of any other
  * token has a limit of its own. Above that, this node looks up only opaque tokens that it knows.
  *
  * A request counts after the response, because only then is its client authenticated. It is rejected before that if the client
@@ -113,12 +113,19 @@ export function useEndpointLimit(
   }
 }
 
+interface Introspection {
+  active: boolean;
+  client_id?: string;
+  /** The account, or the app that acts for itself. */
+  sub?: string;
+}
+
 /** Counts an introspection by an API. @throws Problem 429 if what it found is above its limit */
 function countForApi(ctx: KoaContextWithOIDC, limiter: RateLimiter): void {
   const { clientId } = ctx.oidc.client as Client;
-  const { active, client_id: app } = ctx.body as { active: boolean; client_id?: string };
-  const ofApp = app === clientId ? clientKey(clientId) : appTokenKey(clientId, String(app));
-  const { key, factor } = active ? ofApp : unknownTokenKey(clientId);
+  const { active, client_id: app = '', sub = app } = ctx.body as Introspection;
+  const ofHolder = sub === clientId ? clientKey(clientId) : holderKey(clientId, app, sub);
+  const { key, factor } = active ? ofHolder : unknownTokenKey(clientId);
   const state = limiter.count(key, factor);
   if (state !== undefined) ctx.set(rateHeaders(state));
 }
@@ -161,8 +168,12 @@ function clientKey(id: string): Key {
   return { key: `oauth client:${id}`, factor: clientFactor, remedy: remedies.app };
 }
 
-function appTokenKey(id: string, app: string): Key {
-  return { key: `oauth client:${id} app:${app}`, factor: clientFactor, remedy: remedies.app };
+function holderKey(id: string, app: string, holder: string): Key {
+  return {
+    key: `oauth client:${id} app:${app} holder:${holder}`,
+    factor: clientFactor,
+    remedy: remedies.app,
+  };
 }
 
 /** Tokens that strangers send to an API. */

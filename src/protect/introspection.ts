@@ -40,7 +40,7 @@ export interface IntrospectionOptions {
 export type Introspected = Readonly<Record<string, unknown>> | undefined;
 
 /**
- * @param holder the subject of a token whose signature by the issuer was verified; null if none was
+ * @param holder the account of a token whose signature by the issuer was verified, or its client; null if none was
  * @throws IssuerUnavailable if the issuer does not respond, or may not be asked
  */
 export type Introspect = (token: string, digest: string, holder: string | null) => Promise<Introspected>;
@@ -48,7 +48,7 @@ export type Introspect = (token: string, digest: string, holder: string | null) 
 interface CachedResponse {
   response: Promise<Introspected>;
   requestedAt: number;
-  /** The subject of the token; null until the issuer has said whose it is. */
+  /** The subject of the token, or its client; null until the issuer has said whose it is. */
   holder: string | null;
 }
 
@@ -94,7 +94,7 @@ export function createIntrospection(options: IntrospectionOptions): Introspect {
           active.delete(digest);
           inactive.set(digest, true);
         } else {
-          cached.holder ??= String(response.sub);
+          cached.holder ??= String(response.sub ?? response.client_id);
           active.set(digest, cached);
           if (holder === null) allowance.giveBack();
         }

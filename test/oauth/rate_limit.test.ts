@@ -4,7 +4,13 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { newOpaqueToken } from '../../src/oauth/opaque_token.ts';
 import { requester } from '../support/clients/api_client.ts';
-import { basic, createTestClient, mintAccessToken, postForm } from '../support/clients/oauth.ts';
+import {
+  basic,
+  createTestAccount,
+  createTestClient,
+  mintAccessToken,
+  postForm,
+} from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' });
@@ -231,19 +237,25 @@ test('attack: tokens that strangers send to an API use up neither its limit nor 
   assert.equal(status, 200, 'the API’s own tokens');
 });
 
-test('attack: one app’s tokens do not use up an API’s introspections of other apps’ tokens', async () => {
+test('attack: one holder’s tokens do not use up an API’s introspections of others’ tokens', async () => {
   const api = await createApi();
   const authorization = basic(api.id, api.secret ?? '');
-  const [greedy, other] = [await createTestClient(server), await createTestClient(server)];
-  const introspect = async (client: { id: string }) => {
-    const { accessToken: token } = await mintAccessToken(server, { client, scopes: ['read:posts'] });
+  const [app, other] = [await createTestClient(server), await createTestClient(server)];
+  const [greedy, user] = [await createTestAccount(server), await createTestAccount(server)];
+  const introspect = async (client: { id: string }, account?: { id: string }) => {
+    const holder = { client, scopes: ['read:posts'], ...(account === undefined ? {} : { account }) };
+    const { accessToken: token } = await mintAccessToken(server, holder);
     return (await ask('/oauth/introspect', '192.0.2.1', { authorization }, { token })).status;
   };
-  await startOfMinute();
-  const statuses: number[] = [];
-  for (let index = 0; index < 32; index += 1) statuses.push(await introspect(greedy));
-  assert.deepEqual(statuses, [...Array(30).fill(200), 429, 429]);
-  assert.equal(await introspect(other), 200);
+  const ofOneLimit = [...Array(30).fill(200), 429, 429];
+  for (const account of [greedy, undefined]) {
+    await startOfMinute();
+    const statuses: number[] = [];
+    for (let index = 0; index < 32; index += 1) statuses.push(await introspect(app, account));
+    assert.deepEqual(statuses, ofOneLimit);
+    assert.equal(await introspect(app, user), 200, 'another user of the app');
+    assert.equal(await introspect(other), 200, 'another app');
+  }
 });
 
 test('a client without read:tokens has one limit for all its requests, whatever it introspects', async () => {
