@@ -21,7 +21,6 @@ import type { Presenter } from '../sending/presentation.ts';
 import type { Sender } from '../sending/sender.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { AttemptBudget } from './attempt_budget.ts';
-import { Conversions, type Taken, takeFrom } from './conversions.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
@@ -29,6 +28,7 @@ import type { WorkerMetrics } from './metrics.ts';
 import type { Node } from './node.ts';
 import { attemptNumberMax, decideOutcome, type OutcomeDecision, sentNothing } from './outcome_policy.ts';
 import type { Retries } from './retries.ts';
+import { type Taken, TakenDeliveries, takeFrom } from './taken_deliveries.ts';
 import { type Places, type WindowQuotas, Windows } from './windows.ts';
 
 /**
@@ -85,7 +85,7 @@ const always = (): boolean => true;
 export class AttemptStarter {
   readonly #options: AttemptStarterOptions;
   readonly #windows: Windows;
-  readonly #conversions: Conversions;
+  readonly #taken: TakenDeliveries;
   /** Lanes that wait for an access token, without places: whose authorization server hangs would keep those of others. */
   readonly #unauthorized = new Set<Lane>();
   #turn: NodeJS.Immediate | undefined;
@@ -97,9 +97,9 @@ export class AttemptStarter {
     this.#windows = new Windows(options.quotas, (lane) => options.lanes.reschedule(lane));
     const end = (lane: Lane, taken: Taken, error: 'conversion_error' | null) =>
       this.#onResult(unsentResult(performance.now(), error), this.#attemptOf(lane, taken, null));
-    this.#conversions = new Conversions({
+    this.#taken = new TakenDeliveries({
       ...options,
-      onConverted: (lane) => {
+      onSendable: (lane) => {
         options.lanes.reschedule(lane);
         this.pump();
       },
@@ -127,7 +127,7 @@ export class AttemptStarter {
   tick(now: number): void {
     const { lanes } = this.#options;
     this.#windows.tick(now);
-    this.#conversions.tick();
+    this.#taken.tick();
     lanes.readable.requeueAll();
     lanes.sleeping.wake(now, (lane) => lanes.reschedule(lane));
   }
@@ -155,24 +155,24 @@ export class AttemptStarter {
       }
       left -= 1;
       // Back to the end of the queue.
-      if (lane.waitingCount > 0 || lane.convertedCount > 0) lanes.ready.add(lane);
+      if (lane.waitingCount > 0 || lane.sendableCount > 0) lanes.ready.add(lane);
     }
     return true;
   }
 
   /** Starts the lane's next attempt, or the conversion that it needs. @returns whether there was room for it */
   #startNext(lane: Lane, now: number): boolean {
-    const isConverted = lane.convertedCount > 0;
-    if (isConverted && !this.#conversions.isCurrent(lane)) return false;
-    if (!isConverted && this.#conversions.isNext(lane)) {
+    const isSendable = lane.sendableCount > 0;
+    if (isSendable && !this.#taken.isCurrent(lane)) return false;
+    if (!isSendable && this.#taken.isNext(lane)) {
       const hasRoom = this.#windows.hasRoom(lane, now);
-      if (hasRoom) void this.#conversions.begin(lane);
+      if (hasRoom) void this.#taken.begin(lane);
       return hasRoom;
     }
     if (lane.template.auth?.type === 'oauth2' && this.#awaitsToken(lane, now)) return false;
     const places = this.#windows.enter(lane, now);
     if (places === null) return false;
-    const taken = isConverted ? this.#conversions.take(lane) : takeFrom(lane);
+    const taken = isSendable ? this.#taken.take(lane) : takeFrom(lane);
     this.#countLarge(taken.waiting.event.body.length);
     this.#prepare(this.#attemptOf(lane, taken, places));
     return true;
@@ -272,7 +272,7 @@ export class AttemptStarter {
     if (given.status === 401 && places !== null && token !== null && refused === null) {
       if (authorizer.refuse(lane.subscription.id, lane.template.auth, token)) {
         this.#windows.leave(places, null, performance.now());
-        this.#conversions.add(lane, { waiting, revision, stoppable, stopCount, refused: sent });
+        this.#taken.add(lane, { waiting, revision, stoppable, stopCount, refused: sent });
         return;
       }
     }

@@ -55,8 +55,8 @@ export class Lane extends LaneGate {
   readThrough: number;
   failures: number;
   inFlight = 0;
-  /** Those of them that wait for places, because their bodies were converted or their access token was refused (conversions.ts). */
-  convertedCount = 0;
+  /** Those of them that wait for places, because their bodies were converted or their access token was refused (taken_deliveries.ts). */
+  sendableCount = 0;
   /** Milliseconds on the monotonic clock: no attempt starts before. */
   pausedUntil = 0;
   /** The same, from the subscriber's `Retry-After`. A success does not end it. */
@@ -302,16 +302,16 @@ export class Lane extends LaneGate {
   /** Whether an attempt may start now. */
   mayStart(now: number): boolean {
     if (!this.isOpen || now < this.pausedUntil) return false;
-    if (this.inFlight - this.convertedCount >= this.#limit()) return false;
-    if (this.convertedCount > 0) return true;
+    if (this.inFlight - this.sendableCount >= this.#limit()) return false;
+    if (this.sendableCount > 0) return true;
     if (this.#hasNoneToStart()) return false;
     return this.#rate === null || this.#rate.nextAt(now) === null;
   }
 
   /** When a rate limit or pause lets the next attempt start; undefined if the lane waits for something else. */
   wakeAt(now: number): number | undefined {
-    const isEmpty = this.convertedCount === 0 && this.#hasNoneToStart();
-    if (!this.isOpen || isEmpty || this.inFlight - this.convertedCount >= this.#limit()) return undefined;
+    const isEmpty = this.sendableCount === 0 && this.#hasNoneToStart();
+    if (!this.isOpen || isEmpty || this.inFlight - this.sendableCount >= this.#limit()) return undefined;
     if (now < this.pausedUntil) return this.pausedUntil;
     return this.#rate === null ? undefined : (this.#rate.nextAt(now) ?? now);
   }
@@ -321,7 +321,7 @@ export class Lane extends LaneGate {
     return (this.#due[0] ?? this.#fresh[this.#freshFrom]) as LoadedDelivery;
   }
 
-  /** Takes the next delivery. Call it only if `mayStart`, and no converted delivery waits. */
+  /** Takes the next delivery. Call it only if `mayStart`, and no sendable delivery waits. */
   take(): LoadedDelivery {
     this.#rate?.take();
     this.inFlight += 1;

@@ -118,7 +118,7 @@ export class LeasedLanes {
   /** Adds a changed lane to the sets that it may belong to. */
   reschedule(lane: Lane): void {
     if (lane.isLost) return;
-    if (lane.waitingCount > 0 || lane.convertedCount > 0) this.ready.add(lane);
+    if (lane.waitingCount > 0 || lane.sendableCount > 0) this.ready.add(lane);
     if (lane.wantsMore) this.readable.add(lane);
     if (Number.isFinite(lane.retryAt)) this.retrying.add(lane, Math.max(lane.retryAt, lane.pausedUntil));
   }

@@ -31,21 +31,21 @@ interface Refused {
   secrets: readonly string[];
 }
 
-export interface ConversionsOptions {
+export interface TakenDeliveriesOptions {
   presenter: Presenter;
   isStopping: () => boolean;
-  /** The lane has a delivery whose body is there. */
-  onConverted: (lane: Lane) => void;
+  /** The lane has a delivery that needs places and perhaps an access token. */
+  onSendable: (lane: Lane) => void;
   onFailed: (lane: Lane, taken: Taken) => void;
   onStopped: (lane: Lane, taken: Taken) => void;
 }
 
-export class Conversions {
-  readonly #options: ConversionsOptions;
-  /** Converted and refused deliveries that have no places yet, in the order in which that happened. */
-  readonly #converted = new Map<Lane, Taken[]>();
+export class TakenDeliveries {
+  readonly #options: TakenDeliveriesOptions;
+  /** Deliveries that were converted or refused and have no places yet, in the order in which that happened. */
+  readonly #sendable = new Map<Lane, Taken[]>();
 
-  constructor(options: ConversionsOptions) {
+  constructor(options: TakenDeliveriesOptions) {
     this.#options = options;
   }
 
@@ -71,42 +71,42 @@ export class Conversions {
     else this.add(lane, taken);
   }
 
-  /** The delivery needs nothing but an access token, if it has none, and places. */
+  /** The delivery is sendable: it needs nothing but an access token, if it has none, and places. */
   add(lane: Lane, taken: Taken): void {
-    this.#keep(lane, [...(this.#converted.get(lane) ?? []), taken]);
-    this.#options.onConverted(lane);
+    this.#keep(lane, [...(this.#sendable.get(lane) ?? []), taken]);
+    this.#options.onSendable(lane);
   }
 
-  /** Whether the first converted delivery may still be sent. Otherwise `tick` puts it back. */
+  /** Whether the first sendable delivery may still be sent. Otherwise `tick` puts it back. */
   isCurrent(lane: Lane): boolean {
-    const first = this.#converted.get(lane)?.[0];
+    const first = this.#sendable.get(lane)?.[0];
     return first !== undefined && !isStale(lane, first);
   }
 
-  /** Takes the first converted delivery. Call it only if it is current. */
+  /** Takes the first sendable delivery. Call it only if it is current. */
   take(lane: Lane): Taken {
-    const [first, ...others] = this.#converted.get(lane) as [Taken, ...Taken[]];
+    const [first, ...others] = this.#sendable.get(lane) as [Taken, ...Taken[]];
     this.#keep(lane, others);
     return first;
   }
 
   /** Puts back what waits in lanes that were stopped or changed. */
   tick(): void {
-    for (const [lane, converted] of this.#converted) {
-      const stale = converted.filter((each) => isStale(lane, each));
+    for (const [lane, sendable] of this.#sendable) {
+      const stale = sendable.filter((each) => isStale(lane, each));
       if (stale.length === 0) continue;
       this.#keep(
         lane,
-        converted.filter((each) => !stale.includes(each)),
+        sendable.filter((each) => !stale.includes(each)),
       );
       for (const taken of stale) this.#options.onStopped(lane, taken);
     }
   }
 
-  #keep(lane: Lane, converted: Taken[]): void {
-    lane.convertedCount = converted.length;
-    if (converted.length === 0) this.#converted.delete(lane);
-    else this.#converted.set(lane, converted);
+  #keep(lane: Lane, sendable: Taken[]): void {
+    lane.sendableCount = sendable.length;
+    if (sendable.length === 0) this.#sendable.delete(lane);
+    else this.#sendable.set(lane, sendable);
   }
 }
 
