@@ -7,6 +7,7 @@
 
 import { sql } from 'kysely';
 import { type Client, clientColumns, createClient, verifiedAt } from '../clients/client.ts';
+import { fittingClients, lastOfPage } from '../clients/client_page.ts';
 import { ownClientIds } from '../clients/own_clients.ts';
 import type { SelfDescription } from '../clients/self_registered.ts';
 import type { Database, Transaction } from '../database/database.ts';
@@ -46,19 +47,28 @@ export async function findApp(
   return rows[0] && toApp(rows[0]);
 }
 
-/** Lists the apps that an account is a member of, by id. @param after the last id of the previous page */
+/**
+ * Lists the apps that an account is a member of, by id.
+ * @param after the last id of the previous page
+ * @returns a page, which is short if its apps are large, and the id that the next page follows; null if there is none
+ */
 export async function listApps(
   db: Database,
   accountId: string,
   limit: number,
   after: string | null,
-): Promise<App[]> {
+): Promise<{ found: App[]; next: string | null }> {
+  const { rows: heads } = await sql<{ id: string }>`
+    select client_id as id from app_members
+    where account_id = ${accountId} and (${after}::text is null or client_id > ${after})
+    order by client_id limit ${limit + 1}`.execute(db);
+  const ids = heads.slice(0, limit).map(({ id }) => id);
   const { rows } = await sql<AppRow>`
-    select ${columns}, m.role from app_members m
-    join clients c on c.id = m.client_id
-    where m.account_id = ${accountId} and (${after}::text is null or m.client_id > ${after})
-    order by m.client_id limit ${limit}`.execute(db);
-  return rows.map(toApp);
+    select ${columns}, m.role from ${fittingClients(ids)} as fitting
+    join clients c on c.id = fitting.id
+    join app_members m on m.client_id = c.id and m.account_id = ${accountId}
+    order by fitting.position`.execute(db);
+  return { found: rows.map(toApp), next: lastOfPage(heads, rows, limit)?.id ?? null };
 }
 
 /**

@@ -165,10 +165,22 @@ export function clientColumns(c: 'clients' | 'c' = 'clients') {
     ${c}.id, ${c}.origin, ${c}.name, ${c}.redirect_uris as "redirectUris", ${c}.grant_types as "grantTypes",
     ${c}.scopes, ${c}.auth_method as "authMethod", ${c}.require_pkce as "requirePkce",
     ${c}.may_subscribe as "maySubscribe", ${c}.metadata, ${c}.logo, ${c}.created_at as "createdAt",
-    ${c}.updated_at as "updatedAt", ${c}.disabled_at as "disabledAt", ${c}.epoch,
+    ${c}.updated_at as "updatedAt", ${c}.disabled_at as "disabledAt", ${c}.epoch, ${stateOf(c)} as state`);
+}
+
+/** What lists are sorted and filtered by. The rest of a client has up to 64 KiB. */
+export type ClientHead = Pick<Client, 'id' | 'origin' | 'name' | 'state' | 'createdAt'>;
+
+/** The columns of a `ClientHead`. */
+export const clientHeadColumns = sql.raw(
+  `id, origin, name, created_at as "createdAt", ${stateOf('clients')} as state`,
+);
+
+function stateOf(c: string): string {
+  return `
     case when ${c}.suspended_at is not null then 'suspended'
       when ${c}.verified_at is not null or ${c}.origin = 'operator' then 'verified'
-      else 'unverified' end as state`);
+      else 'unverified' end`;
 }
 
 /**

@@ -11,7 +11,6 @@ import { Batcher } from '../database/batcher.ts';
 import { asServer, currentUser } from '../database/connection_user.ts';
 import { type Database, withResultsWithin } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
-import { upTo } from '../shared/entries.ts';
 import { type Client, findClients } from './client.ts';
 import { type ClientSecret, findClientSecrets } from './client_secret.ts';
 
@@ -21,8 +20,10 @@ export interface CachedClient {
   secrets: readonly ClientSecret[];
 }
 
-/** Maximum number of cached clients. */
-const clientsMax = 10_000;
+/** Bytes of the cached clients. Anybody can register large ones, and one of those of most apps has less than two thousand. */
+const cachedBytesMax = 67_108_864;
+/** What a client takes besides its metadata and its redirect URIs, in bytes. */
+const clientBytes = 1_024;
 /** RFC 6749 appendix A.1; also excludes characters that PostgreSQL rejects. */
 const clientId = /^[\x21-\x7e]{1,2048}$/;
 /** Milliseconds until an entry expires, with and without a connection for notifications. */
@@ -35,7 +36,10 @@ export class ClientCache {
   /** By whose request asks first. */
   readonly #lookups: Batcher<string, CachedClient | undefined>;
   readonly #notifications: Notifications;
-  readonly #clients = new LRUCache<string, { found: CachedClient; at: number }>(upTo(clientsMax));
+  readonly #clients = new LRUCache<string, { found: CachedClient; at: number }>({
+    maxSize: cachedBytesMax,
+    sizeCalculation: ({ found }) => bytesOf(found.client),
+  });
   /** Lookups in flight, shared by concurrent requests for the same client. */
   readonly #loading = new Map<string, Promise<CachedClient | undefined>>();
 
@@ -109,6 +113,10 @@ export class ClientCache {
     this.#clients.delete(id);
     this.#loading.delete(id);
   }
+}
+
+function bytesOf({ metadata, redirectUris }: Client): number {
+  return clientBytes + JSON.stringify([metadata, redirectUris]).length;
 }
 
 /** Finds clients that are not disabled, with their secrets. */

@@ -6,12 +6,16 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { type KyselyPlugin, sql } from 'kysely';
+import { ClientCache } from '../../src/clients/client_cache.ts';
+import { newId } from '../../src/crypto/ids.ts';
 import { createSealer } from '../../src/crypto/sealing.ts';
 import type { Database } from '../../src/database/database.ts';
+import { Notifications } from '../../src/database/notifications.ts';
 import { loadLanes } from '../../src/webhooks/lanes/lane_store.ts';
 import { AgentCursors } from '../../src/webhooks/subscriptions/agent_cursor.ts';
 import { findSubscription } from '../../src/webhooks/subscriptions/subscription.ts';
 import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
+import { createConsoleUser } from '../support/console/console_user.ts';
 import { addNode } from '../support/database/other_node.ts';
 import { startTestServer, testSecret } from '../support/servers/server.ts';
 import { createApp, subscribe, until } from '../support/webhooks/apps.ts';
@@ -56,7 +60,7 @@ async function readPages(user: Pick<ApiUser, 'request'>, first: string): Promise
     const { status, body, text } = await user.request('GET', path);
     assert.equal(status, 200);
     assert.ok(text.length <= pageBytesMax, `a page has ${text.length} characters`);
-    ids.push(...body.items.map(({ id }: { id: string }) => id));
+    ids.push(...body.items.map((item: { id?: string; client_id?: string }) => item.id ?? item.client_id));
     path = body._links.next?.href;
   }
   return ids;
@@ -105,6 +109,52 @@ test('a page of subscriptions with the largest filters is short, and its links l
   assert.deepEqual(await readPages(app, '/subscriptions?limit=200'), made);
   const { body } = await app.request('GET', '/subscriptions?limit=2');
   assert.equal(body.items.length, 2);
+});
+
+/** Adds apps as large as registrations may be, or nearly. @returns their ids, the newest first */
+async function addApps(accountId: string, name: string, count: number): Promise<string[]> {
+  const uris = Array.from({ length: 20 }, (_none, index) =>
+    `https://app.example/${index}`.padEnd(2_048, 'x'),
+  );
+  const keys = Array.from({ length: 20 }, (_none, index) => ({
+    kty: 'any',
+    kid: `${index}`.padEnd(3_200, 'x'),
+  }));
+  const metadata = { post_logout_redirect_uris: uris, jwks: { keys } };
+  const { rows } = await sql<{ id: string }>`
+    with made as (
+      insert into clients (id, origin, name, redirect_uris, grant_types, scopes, auth_method, require_pkce, may_subscribe,
+        metadata, created_at)
+      select gen_random_uuid(), 'account', ${name}, ${uris}, '{}', '{}', 'none', true, false, ${JSON.stringify(metadata)},
+        now() - number * interval '1 minute'
+      from generate_series(1, ${count}::int) as number returning id, created_at
+    ), members as (
+      insert into app_members (client_id, account_id, role) select id, ${accountId}, 'developer' from made
+    )
+    select id from made order by created_at desc`.execute(server.db);
+  return rows.map(({ id }) => id);
+}
+
+test('a page of the largest apps is short, and its links lead to all', async () => {
+  const user = await createConsoleUser(server);
+  const admin = await createConsoleUser(server, { isAdmin: true });
+  const name = newId();
+  const apps = await addApps(user.account.id, name, 60);
+  assert.deepEqual(await readPages(user, '/apps?limit=200'), apps.toSorted());
+  assert.deepEqual(await readPages(user, '/apps?limit=7'), apps.toSorted());
+  assert.deepEqual(await readPages(admin, `/admin/apps?limit=200&name=${name}`), apps.toSorted());
+  const newest = await readPages(admin, '/admin/apps?limit=200&state=unverified&origin=account');
+  assert.deepEqual(newest.slice(-apps.length), apps);
+});
+
+test('the cache of apps holds as many as have 64 MiB', async () => {
+  const user = await createConsoleUser(server);
+  const apps = await addApps(user.account.id, newId(), 600);
+  const cache = new ClientCache(server.db, new Notifications(server.databaseUrl, () => {}));
+  for (const id of apps) assert.equal((await cache.find(id))?.client.id, id);
+  const kept = apps.filter((id) => cache.isCached(id));
+  assert.ok(kept.length > 300 && kept.length < 500, `${kept.length} are kept`);
+  assert.deepEqual(kept, apps.slice(-kept.length));
 });
 
 test('requests and lanes do not read what only fan-out evaluates, and lanes read no filter', async () => {

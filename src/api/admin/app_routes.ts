@@ -3,7 +3,8 @@
 import { sql } from 'kysely';
 import Type from 'typebox';
 import { recordEntry } from '../../audit/entry.ts';
-import { type Client, clientColumns } from '../../clients/client.ts';
+import { type Client, type ClientHead, clientColumns, clientHeadColumns } from '../../clients/client.ts';
+import { lastOfPage, readClientPage } from '../../clients/client_page.ts';
 import { ownClientIds } from '../../clients/own_clients.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { type Actor, actAs } from '../../grants/actor.ts';
@@ -109,13 +110,15 @@ export function registerAdminApps(options: AdminOptions): void {
     if (after !== null) readKey(after, isByName, page.invalid);
     const read = (from: string | null, count: number) =>
       listClients(db, prefix, readKey(from, isByName, page.invalid), count);
-    const matches = (client: Client) =>
+    const matches = (client: ClientHead) =>
       !ownClientIds.includes(client.id) &&
       (state === null || client.state === state) &&
       (origin === null || client.origin === origin);
-    const key = (client: Client) => keyOf(client, isByName);
+    const key = (client: ClientHead) => keyOf(client, isByName);
     const { found, more } = await scanPage(read, matches, key, { ...page, after });
-    return sendPage(request, reply, page, found, represent, key, more);
+    const apps = await readClientPage(db, found.slice(0, page.limit));
+    const last = lastOfPage(found, apps, page.limit);
+    return sendPage(request, reply, page, apps, represent, key, last === undefined ? more : key(last));
   });
 
   serve(options, appRoutes.read, async ({ params }) => represent(await requireClient(db, params.id)));
@@ -173,7 +176,7 @@ interface Key {
   id: string;
 }
 
-function keyOf(client: Client, isByName: boolean): string {
+function keyOf(client: ClientHead, isByName: boolean): string {
   return JSON.stringify([isByName ? client.name.toLowerCase() : client.createdAt.toISOString(), client.id]);
 }
 
@@ -194,12 +197,12 @@ async function listClients(
   prefix: string | null,
   after: Key | null,
   count: number,
-): Promise<Client[]> {
+): Promise<ClientHead[]> {
   if (prefix !== null) {
     const next =
       after === null ? sql`` : sql`and (lower(name) collate "C", id) > (${after.value}, ${after.id})`;
-    const { rows } = await sql<Client>`
-      select ${clientColumns()} from clients
+    const { rows } = await sql<ClientHead>`
+      select ${clientHeadColumns} from clients
       where lower(name) collate "C" >= ${prefix} and lower(name) collate "C" < ${prefix} || chr(1114111) ${next}
       order by lower(name) collate "C", id limit ${count}`.execute(db);
     return rows;
@@ -210,8 +213,8 @@ async function listClients(
       ? sql``
       : sql`where (date_trunc('milliseconds', created_at), id) < (${after.value}::timestamptz, ${after.id})
           and created_at < ${after.value}::timestamptz + interval '1 millisecond'`;
-  const { rows } = await sql<Client>`
-    select ${clientColumns()} from clients ${next}
+  const { rows } = await sql<ClientHead>`
+    select ${clientHeadColumns} from clients ${next}
     order by created_at desc, id desc limit ${count}`.execute(db);
   return rows;
 }

@@ -114,13 +114,13 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
     const accountId = requireAccount(caller);
     const page = readPage(request);
     if (page.after !== null && !/^[\x21-\x7e]{1,2048}$/.test(page.after)) throw page.invalid();
-    const apps = await listApps(db, accountId, page.limit + 1, page.after);
+    const { found, next } = await listApps(db, accountId, page.limit, page.after);
     const secrets = await listSecrets(
       db,
-      apps.map(({ client }) => client.id),
+      found.map(({ client }) => client.id),
     );
     const show = (app: App) => representApp(app, secrets.get(app.client.id) ?? []);
-    return sendPage(request, reply, page, apps, show, ({ client }) => client.id);
+    return sendPage(request, reply, page, found, show, ({ client }) => client.id, next);
   });
 
   serve(options, appRoutes.create, async ({ request, reply, caller: actor, body }) => {
