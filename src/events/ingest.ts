@@ -7,7 +7,7 @@ import { sql } from 'kysely';
 import { isId } from '../crypto/ids.ts';
 import { textArray, uuidArray } from '../database/arrays.ts';
 import type { Transaction } from '../database/database.ts';
-import { takeBodyTurn } from '../http/body_turns.ts';
+import { serverWork, takeBodyTurn } from '../http/body_turns.ts';
 import { Problem, type ValidationError } from '../http/problem.ts';
 import type { ProblemCode } from '../http/problem_codes.ts';
 import { type PublishedEvent, parseBatch, readEvent } from './batch.ts';
@@ -53,7 +53,8 @@ export async function ingest<Row extends Publication>(
   let bytes = 0;
   for (const row of rows) {
     bytes += row.body.length;
-    const turn = takeBodyTurn(row.account, bytes);
+    // The rows of all accounts wait for it.
+    const turn = takeBodyTurn(serverWork, bytes);
     if (turn !== undefined) {
       await turn;
       bytes = 0;

@@ -6,7 +6,7 @@
 import type { IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { takeBodyTurn } from './body_turns.ts';
+import { serverWork, takeBodyTurn } from './body_turns.ts';
 import { withoutPlace } from './overload/request_place.ts';
 import { Problem } from './problem.ts';
 
@@ -86,7 +86,7 @@ export function addBodyParser(
 
 /** Resolves when the thread has time for so many bytes of a request's body. Undefined if they are few. */
 export function bodyTurn(request: FastifyRequest, bytes: number): Promise<void> | undefined {
-  return takeBodyTurn(request.connectionUser?.owner ?? '', bytes);
+  return takeBodyTurn(request.connectionUser?.owner ?? serverWork, bytes);
 }
 
 /** A chunk costs some time however short it is. */

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { takeBodyTurn } from '../../src/http/body_turns.ts';
+import { serverWork, takeBodyTurn } from '../../src/http/body_turns.ts';
 
 const large = 1_000_000;
 
@@ -40,4 +40,24 @@ test('large bodies are parsed by turns of the callers, with rests', async () => 
   );
   // Three rests, each as long as what was parsed before it.
   assert.ok(performance.now() - begunAt >= 7 * 20 - 5, `${performance.now() - begunAt} ms`);
+});
+
+test('whoever has had little of the time goes first, and work of the server before everybody', async () => {
+  const parsed: string[] = [];
+  const parse = async (owner: string, ms: number) => {
+    await takeBodyTurn(owner, large);
+    work(ms);
+    parsed.push(owner);
+  };
+  const heavy = ['h1', 'h2', 'h3'];
+  await Promise.all(heavy.map((owner) => parse(owner, 50)));
+  const again = heavy.map((owner) => parse(owner, 1));
+  await Promise.all([
+    ...again,
+    parse('new', 1),
+    parse(serverWork, 1),
+    parse('newer', 1),
+    parse(serverWork, 1),
+  ]);
+  assert.deepEqual(parsed.slice(0, -heavy.length), [...heavy, serverWork, serverWork, 'new', 'newer']);
 });
