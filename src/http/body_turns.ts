@@ -19,8 +19,8 @@ const smallBytes = 16_384;
 /** Milliseconds of parsing that need no rest. */
 const shortMs = 5;
 
-/** After so many milliseconds, half of the time that a caller has had counts. */
-const halfMs = 30_000;
+/** After so many milliseconds, half of the time that a caller has had counts. The longer, the longer new callers go before a busy one. */
+const halfMs = 10_000;
 /** Maximum callers to remember. */
 const callersMax = 10_000;
 
