@@ -6,10 +6,10 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 
 /**
- * What a connection is for, in the order in which some are kept free: sign-in and what else goes first, reads, and changes, which can wait
- * for rows that others have locked.
+ * What a connection is for, in the order in which some are kept free: sign-in and tokens, reads, and what can wait for rows that others have
+ * locked: changes that end rights, and all others.
  */
-export const purposes = ['first', 'read', 'change'] as const;
+export const purposes = ['first', 'read', 'right', 'change'] as const;
 export type Purpose = (typeof purposes)[number];
 
 export interface ConnectionUser {

@@ -7,8 +7,8 @@
  *
  * A user's turn ends when it gives a connection back: then all other users who wait go before it.
  *
- * Many users who change locked rows could still hold all connections, each with one. So changes leave some to reads, and both leave some
- * to what goes first.
+ * Many users who change locked rows could still hold all connections, each with one. So changes, and those that end rights, leave some to
+ * reads and to each other, and all of these leave some to what goes first.
  */
 
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
@@ -49,7 +49,7 @@ export class FairPool implements PostgresPool {
   readonly options: object;
   readonly #pool: pg.Pool;
   readonly #size: number;
-  /** How many connections users may hold together for a purpose and for those after it. */
+  /** How many connections users may hold together for a purpose. Those for reads are also for all that comes after them. */
   readonly #limits: Readonly<Record<Purpose, number>>;
   readonly #waitMsMax: number;
   readonly #held = new Bag<Holding>();
@@ -65,7 +65,8 @@ export class FairPool implements PostgresPool {
     this.#pool = pool;
     this.#size = size;
     const reserved = Math.floor(size / perReserved);
-    this.#limits = { first: size, read: size - reserved, change: size - 2 * reserved };
+    const changes = size - 2 * reserved;
+    this.#limits = { first: size, read: size - reserved, right: changes, change: changes };
     this.#waitMsMax = waitMsMax;
     this.options = pool.options;
     pool.on('connect', (client) => this.#known.add(client));
@@ -122,7 +123,9 @@ export class FairPool implements PostgresPool {
       if (holding.user?.owner === user.owner) own += 1;
     }
     // If requests of one user that hold a connection waited for another one, they could all wait for each other.
-    return ofRequest === 1 || isFree(limit, used, own);
+    if (ofRequest === 1) return true;
+    const isChange = user.purpose === 'right' || user.purpose === 'change';
+    return isFree(limit, used, own) && !(isChange && this.#isFull('read'));
   }
 
   /** Whether all connections are in use that users may have for a purpose, whoever has them. */
@@ -216,10 +219,11 @@ export class FairPool implements PostgresPool {
   }
 }
 
-/** Whether a connection in use is one of those that the purpose shares with those after it. */
+/** Whether a connection in use is one of those that users may hold for a purpose. */
 function countsFor(purpose: Purpose, { user }: Holding): boolean {
   if (purpose === 'first') return true;
-  return user !== undefined && purposes.indexOf(user.purpose) >= purposes.indexOf(purpose);
+  if (user === undefined) return false;
+  return purpose === 'read' ? user.purpose !== 'first' : user.purpose === purpose;
 }
 
 function queueOf({ owner, purpose }: Pick<ConnectionUser, 'owner' | 'purpose'>): string {

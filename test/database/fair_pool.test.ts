@@ -158,6 +158,19 @@ test('attack: changes of many users leave connections to reads, and both to what
   assert.equal(held.at(-1), 'one');
 });
 
+test('attack: what ends rights leaves connections to reads and changes, and all of these to what goes first', async (t) => {
+  const { hold, held, untilHeld } = holder(t);
+  for (let user = 0; user < 2 * size; user += 1) hold(requestOf(`right ${user}`, 'right'));
+  await untilHeld(9);
+  hold(requestOf('changing', 'change'));
+  await untilHeld(10);
+  assert.equal(held.at(-1), 'changing');
+  hold(requestOf('other', 'change'));
+  hold(requestOf('one'));
+  await untilHeld(11);
+  assert.equal(held.at(-1), 'one');
+});
+
 test('a change that waits does not hold up what its owner reads', async (t) => {
   const { hold, held, untilHeld } = holder(t);
   for (let user = 0; user < 9; user += 1) hold(requestOf(`change ${user}`, 'change'));

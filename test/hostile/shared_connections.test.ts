@@ -7,8 +7,9 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
+import { clientToken, createTestClient } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
-import { until } from '../support/webhooks/apps.ts';
+import { type App, createApp, subscribe, until } from '../support/webhooks/apps.ts';
 
 // The limits of a server that is installed.
 const limits = { NUNCIO_CONCURRENT_REQUESTS: '64', NUNCIO_RATE_LIMIT: '600' };
@@ -92,6 +93,42 @@ for (const accounts of [1, 4]) {
     }
   });
 }
+
+test('changes and ends of thirty users’ locked subscriptions leave connections to reads and tokens', async () => {
+  const client = await createTestClient(server);
+  const attackers: App[] = [];
+  for (let count = 0; count < 30; count += 1) attackers.push(await createApp(server));
+  const paths = await Promise.all(
+    attackers.map(async (app) => {
+      const { id } = await subscribe(app, { url: 'http://127.0.0.1:9999/', signature: 'timestamp' });
+      return `/subscriptions/${id}`;
+    }),
+  );
+  const locked = Promise.withResolvers<void>();
+  const ended = Promise.withResolvers<void>();
+  const holding = server.db.transaction().execute(async (tx) => {
+    const accounts = attackers.map(({ account }) => account.id);
+    await sql`select from subscriptions where account_id = any(${accounts}::uuid[]) for update`.execute(tx);
+    locked.resolve();
+    await ended.promise;
+  });
+  await locked.promise;
+  const headers = { 'content-type': 'application/merge-patch+json' };
+  const changes = attackers.map(({ request }, index) =>
+    index % 2 === 0
+      ? request('PATCH', paths[index] as string, { raw: '{"description":"x"}', headers })
+      : request('DELETE', paths[index] as string),
+  );
+  try {
+    await untilLocksAreAwaited(6, 3);
+    assert.equal((await victim.request('GET', '/articles')).status, 200);
+    await clientToken(server, client, ['read:posts']);
+  } finally {
+    ended.resolve();
+    await holding;
+    await Promise.allSettled(changes);
+  }
+});
 
 test('a change that waits too long for a row is refused, and a short wait is not', async () => {
   const author = await createApiUser(server);

@@ -31,7 +31,8 @@ class RequestUser implements ConnectionUser {
 
   get purpose(): Purpose {
     const { method, routeOptions } = this.#request;
-    if (routeOptions.config.precedence === 'first') return 'first';
+    if (routeOptions.config.precedence === 'first')
+      return method === 'PATCH' || method === 'DELETE' ? 'right' : 'first';
     return method === 'GET' || method === 'HEAD' ? 'read' : 'change';
   }
 
