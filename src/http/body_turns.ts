@@ -9,27 +9,20 @@
  *   arrived → waiting, by caller → its turn: parsed → rest → next
  */
 
-import { LRUCache } from 'lru-cache';
 import { asServer } from '../database/connection_user.ts';
-import { upTo } from '../shared/entries.ts';
 import { OwnerTurns } from '../shared/owner_turns.ts';
+import { RecentTime } from '../shared/recent_time.ts';
 
 /** Bodies up to this are parsed at once. */
 const smallBytes = 16_384;
 /** Milliseconds of parsing that need no rest. */
 const shortMs = 5;
 
-/** After so many milliseconds, half of the time that a caller has had counts. The longer, the longer new callers go before a busy one. */
-const halfMs = 10_000;
-/** Maximum callers to remember. */
-const callersMax = 10_000;
-
 /** The owner of work of the server. */
 export const serverWork = '';
 
 const waiting = new OwnerTurns<() => void>();
-/** The milliseconds that callers have had, and when they had the last of them. */
-const had = new LRUCache<string, { ms: number; at: number }>(upTo(callersMax));
+const times = new RecentTime();
 let isRunning = false;
 
 /** Resolves when a body may be parsed. @param owner whose body it is, or `serverWork` */
@@ -45,13 +38,12 @@ export function takeBodyTurn(owner: string, bytes: number): Promise<void> | unde
 
 function run(): void {
   const startedAt = performance.now();
-  const owner = nextOwner(startedAt);
+  const owner = nextOwner();
   waiting.takeOf(owner)?.();
   // The body is parsed before that.
   setImmediate(() => {
-    const now = performance.now();
-    const tookMs = now - startedAt;
-    had.set(owner, { ms: hadMs(owner, now) + tookMs, at: now });
+    const tookMs = performance.now() - startedAt;
+    times.add(owner, tookMs);
     isRunning = !waiting.isEmpty;
     if (!isRunning) return;
     if (tookMs > shortMs) setTimeout(run, tookMs);
@@ -59,20 +51,7 @@ function run(): void {
   });
 }
 
-/** How much time a caller has had lately. */
-function hadMs(owner: string, now: number): number {
-  const { ms, at } = had.get(owner) ?? { ms: 0, at: now };
-  return ms * 0.5 ** ((now - at) / halfMs);
-}
-
-/** Of callers that have had equally much, the one whose turn is first. */
-function nextOwner(now: number): string {
-  let next = serverWork;
-  let least = Number.POSITIVE_INFINITY;
-  for (const owner of waiting.owners()) {
-    if (owner === serverWork) return owner;
-    const ms = hadMs(owner, now);
-    if (ms < least) [next, least] = [owner, ms];
-  }
-  return next;
+function nextOwner(): string {
+  const isOfServer = waiting.countOf(serverWork) > 0;
+  return (isOfServer ? undefined : times.leastOf(waiting.owners())) ?? serverWork;
 }

@@ -1,6 +1,10 @@
-/** Work of which a few pieces run at once, because each is expensive. What waits is run by turns of the owners (owner_turns.ts). */
+/**
+ * Work of which a few pieces run at once, because each is expensive. Next is the owner that has had least time lately (recent_time.ts). Where pieces can
+ * hang, owners have shares and take turns (owner_turns.ts).
+ */
 
 import { OwnerTurns } from './owner_turns.ts';
+import { RecentTime } from './recent_time.ts';
 import { isFree } from './share.ts';
 
 /**
@@ -34,6 +38,7 @@ export class LimitedWork {
   readonly #owners: string[] = [];
   readonly #waiting = new OwnerTurns<Piece>();
   readonly #byKey = new Map<string, Piece>();
+  readonly #times = new RecentTime();
 
   /**
    * @param max how many pieces run at once
@@ -63,11 +68,13 @@ export class LimitedWork {
     let beginner = owner;
     if (this.#mayBegin(owner)) this.#begin(owner);
     else beginner = await this.#wait(owner, key);
+    const begunAt = performance.now();
     try {
       return await work();
     } finally {
       this.#running -= 1;
       if (this.#hasShares) this.#owners.splice(this.#owners.indexOf(beginner), 1);
+      else this.#times.add(beginner, performance.now() - begunAt);
       this.#beginNext();
     }
   }
@@ -126,11 +133,20 @@ export class LimitedWork {
 
   /** With shares, one end may let several begin. */
   #beginNext(): void {
-    for (const owner of this.#waiting.owners()) {
+    for (const owner of this.#hasShares ? this.#waiting.owners() : this.#byTime()) {
       if (this.#running >= this.#max) return;
       if (!this.#mayBegin(owner)) continue;
       const piece = this.#waiting.takeOf(owner);
       if (piece?.isOver === false) this.#beginPiece(owner, piece);
+    }
+  }
+
+  /** Each time the waiting owner that has had least time. */
+  *#byTime(): Iterable<string> {
+    for (;;) {
+      const owner = this.#times.leastOf(this.#waiting.owners());
+      if (owner === undefined) return;
+      yield owner;
     }
   }
 }

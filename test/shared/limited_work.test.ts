@@ -2,9 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { LimitedWork, NoTurnError, turnWaitMsMax } from '../../src/shared/limited_work.ts';
 
-test('owners take turns, and no more pieces run at once than may', async () => {
+test('whoever has had no time goes first, and no more pieces run at once than may', async () => {
   const work = new LimitedWork(2);
   const begun: string[] = [];
   let running = 0;
@@ -23,8 +24,23 @@ test('owners take turns, and no more pieces run at once than may', async () => {
     (ends[count] as () => void)();
     await new Promise(setImmediate);
   }
-  assert.deepEqual(begun, ['a1', 'a2', 'a3', 'b1', 'c1', 'a4']);
+  assert.deepEqual(begun, ['a1', 'a2', 'b1', 'c1', 'a3', 'a4']);
   assert.deepEqual(await Promise.all(all), ['a1', 'a2', 'a3', 'a4', 'b1', 'c1']);
+});
+
+test('a dozen owners with work all the time hold up one with little by one piece', async () => {
+  const work = new LimitedWork(1);
+  const ran: string[] = [];
+  const run = (owner: string, ms: number) =>
+    work.run(owner, async () => {
+      await sleep(ms);
+      ran.push(owner);
+    });
+  const busy = Array.from({ length: 12 }, (_none, index) => `busy ${index}`);
+  await Promise.all(busy.map((owner) => run(owner, 20)));
+  const again = busy.map((owner) => run(owner, 20));
+  await Promise.all([...again, run('other', 1)]);
+  assert.equal(ran.indexOf('other'), busy.length + 1);
 });
 
 test('work that fails gives its place to the next', async () => {
