@@ -58,7 +58,7 @@ export async function claimInbox(tx: Transaction): Promise<boolean> {
  * @param limit maximum number of rows
  */
 export async function takeBatch(tx: Transaction, after: string, limit: number): Promise<InboxBatch> {
-  const { rows } = await sql<InboxRow & { lastAccount: string; accounts: number }>`
+  const { rows } = await sql<InboxRow & { lastAccount: string }>`
     with recursive turn as (
       (select account from inbox where account > ${after} order by account limit 1)
       union all
@@ -90,11 +90,16 @@ export async function takeBatch(tx: Transaction, after: string, limit: number): 
       returning *
     )
     select taken.id, account, event_id as "eventId", is_chosen as "isChosen", kind, body,
-      published_at as "publishedAt", counted.last_account as "lastAccount", counted.accounts
+      published_at as "publishedAt",
+      case
+        -- There was no room for the others. The first rows of accounts are taken in their order.
+        when (select count(distinct account) from taken) < accounts then (select max(account) from taken)
+        when accounts < ${batchAccountsMax}::int then ''
+        else last_account
+      end as "lastAccount"
     from taken, counted`.execute(tx);
-  const isFull = (rows[0]?.accounts ?? 0) >= batchAccountsMax;
   return {
-    lastAccount: isFull ? (rows[0]?.lastAccount ?? '') : '',
+    lastAccount: rows[0]?.lastAccount ?? '',
     rows: rows.sort((a, b) => Number(a.id) - Number(b.id)),
   };
 }

@@ -28,6 +28,26 @@ test('a batch of the inbox has few large bodies, and those of all accounts', asy
   assert.deepEqual([...new Set(rows.map(({ account }) => account))].toSorted(), ['many', 'one']);
 });
 
+test('attack: accounts with large bodies, as many as fill a batch and more, do not keep the others out', async (t) => {
+  const { db } = await openTestDatabase(t, 1);
+  const text = 'x'.repeat(200_000);
+  await sql`
+    select publish('push', account, jsonb_build_object('text', ${text}::text))
+    from unnest(array['a', 'b', 'c', 'd', 'e', 'f']) as account, generate_series(1, 6)`.execute(db);
+  await sql`select publish('push', 'z', '{}')`.execute(db);
+  let after = '';
+  const taken: string[][] = [];
+  while (taken.at(-1)?.length !== 0) {
+    const batch = await db.transaction().execute((tx) => takeBatch(tx, after, 1_000));
+    after = batch.lastAccount;
+    taken.push([...new Set(batch.rows.map(({ account }) => account))]);
+  }
+  assert.ok(
+    taken.findIndex((accounts) => accounts.includes('z')) <= 2,
+    taken.map((accounts) => accounts.join('')).join(' '),
+  );
+});
+
 for (const [size, count, most] of [
   ['large', 8, 1],
   ['small', 800, 100],
