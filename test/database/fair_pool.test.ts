@@ -158,7 +158,7 @@ test('attack: changes of many users leave connections to reads, and both to what
   assert.equal(held.at(-1), 'one');
 });
 
-test('attack: what ends rights leaves connections to reads and changes, and all of these to what goes first', async (t) => {
+test('attack: ends of rights leave connections to reads and changes, and all of these to sign-in', async (t) => {
   const { hold, held, untilHeld } = holder(t);
   for (let user = 0; user < 2 * size; user += 1) hold(requestOf(`right ${user}`, 'right'));
   await untilHeld(9);

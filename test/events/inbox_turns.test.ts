@@ -28,7 +28,7 @@ test('a batch of the inbox has few large bodies, and those of all accounts', asy
   assert.deepEqual([...new Set(rows.map(({ account }) => account))].toSorted(), ['many', 'one']);
 });
 
-test('attack: accounts with large bodies, as many as fill a batch and more, do not keep the others out', async (t) => {
+test('attack: accounts whose large bodies fill each batch do not keep the others out', async (t) => {
   const { db } = await openTestDatabase(t, 1);
   const text = 'x'.repeat(200_000);
   await sql`
