@@ -164,13 +164,14 @@ export class AttemptStarter {
   #startNext(lane: Lane, now: number): boolean {
     const isSendable = lane.sendableCount > 0;
     if (isSendable && !this.#taken.isCurrent(lane)) return false;
+    const isLarge = this.#isLarge(lane);
     if (!isSendable && this.#taken.isNext(lane)) {
-      const hasRoom = this.#windows.hasRoom(lane, now);
+      const hasRoom = this.#windows.hasRoom(lane, now, isLarge);
       if (hasRoom) void this.#taken.begin(lane);
       return hasRoom;
     }
-    if (lane.template.auth?.type === 'oauth2' && this.#awaitsToken(lane, now)) return false;
-    const places = this.#windows.enter(lane, now);
+    if (lane.template.auth?.type === 'oauth2' && this.#awaitsToken(lane, now, isLarge)) return false;
+    const places = this.#windows.enter(lane, now, isLarge);
     if (places === null) return false;
     const taken = isSendable ? this.#taken.take(lane) : takeFrom(lane);
     this.#countLarge(taken.waiting.event.body.length);
@@ -179,9 +180,9 @@ export class AttemptStarter {
   }
 
   /** Whether the lane waits for room, or for an access token, which is requested when there is room. */
-  #awaitsToken(lane: Lane, now: number): boolean {
+  #awaitsToken(lane: Lane, now: number, isLarge: boolean): boolean {
     const { authorizer, lanes } = this.#options;
-    if (this.#unauthorized.has(lane) || !this.#windows.hasRoom(lane, now)) return true;
+    if (this.#unauthorized.has(lane) || !this.#windows.hasRoom(lane, now, isLarge)) return true;
     const requested = authorizer.prepare(lane.subscription.id, lane.tenant.key, lane.template.auth);
     if (requested === undefined) return false;
     this.#unauthorized.add(lane);
@@ -192,6 +193,13 @@ export class AttemptStarter {
       this.pump();
     });
     return true;
+  }
+
+  /** Whether the body of the lane's next delivery is large. */
+  #isLarge(lane: Lane): boolean {
+    if (lane.subscription.format === 'thin') return false;
+    const { event } = lane.sendableCount > 0 ? this.#taken.next(lane) : lane.next;
+    return event.body.length >= largeBytesMin;
   }
 
   #countLarge(bytes: number): void {

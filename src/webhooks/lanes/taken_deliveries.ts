@@ -83,6 +83,12 @@ export class TakenDeliveries {
     return first !== undefined && !isStale(lane, first);
   }
 
+  /** The delivery that `take` would take. */
+  next(lane: Lane): LoadedDelivery {
+    const [first] = this.#sendable.get(lane) as [Taken, ...Taken[]];
+    return first.waiting;
+  }
+
   /** Takes the first sendable delivery. Call it only if it is current. */
   take(lane: Lane): Taken {
     const [first, ...others] = this.#sendable.get(lane) as [Taken, ...Taken[]];

@@ -17,6 +17,11 @@ import { Window } from './window.ts';
 const inFlightMax = 4_096;
 const recentInFlightMax = 512;
 const recentMs = 1_000;
+/**
+ * Maximum attempts in flight with a large body. What is sent of it can be a copy of its own, in CloudEvents or over TLS, and a subscriber that
+ * hangs keeps it for as long as its attempt takes.
+ */
+const largeInFlightMax = 512;
 /** An app may fill the windows of this many unknown hosts. */
 const unknownHostsOfApp = 16;
 /** An address may serve several hosts: it has this many times the limits of an unknown host, and of a known one. */
@@ -55,18 +60,20 @@ export class Places implements AddressGate {
   readonly host: Host;
   /** Whether the host was unknown at the start. */
   readonly isUnknown: boolean;
+  readonly isLarge: boolean;
   /** Null while no address has a place for the attempt. */
   address: Destination | null;
   readonly startedAt: number;
   readonly #windows: Windows;
 
-  constructor(windows: Windows, lane: Lane, app: App, host: Host, address: Destination | null, now: number) {
+  constructor(windows: Windows, lane: Lane, { app, host, address }: Route, isLarge: boolean, now: number) {
     this.#windows = windows;
     this.tenant = lane.tenant;
     this.isProven = lane.isProven;
     this.app = app;
     this.host = host;
     this.isUnknown = !host.isKnown;
+    this.isLarge = isLarge;
     this.address = address;
     this.startedAt = now;
   }
@@ -85,6 +92,7 @@ export class Windows {
   readonly #onRoom: (lane: Lane) => void;
   readonly #node = new Window(inFlightMax, (inFlightMax * 3) / 4);
   readonly #recentWindow = new Window(recentInFlightMax, (recentInFlightMax * 3) / 4);
+  readonly #largeWindow = new Window(largeInFlightMax, (largeInFlightMax * 3) / 4);
   /** Attempts in flight that started less than a second ago, oldest first. */
   readonly #recent = new Set<Places>();
   readonly #apps = new Map<string, App>();
@@ -113,14 +121,16 @@ export class Windows {
 
   /**
    * Occupies a place in every window of the lane.
+   * @param isLarge whether the body is large
    * @returns null if one has no room: `onRoom` will be called for the lane, or it is paused now
    */
-  enter(lane: Lane, now: number): Places | null {
-    const route = this.#findRoute(lane, now);
+  enter(lane: Lane, now: number, isLarge = false): Places | null {
+    const route = this.#findRoute(lane, now, isLarge);
     if (route === null) return null;
     const { app, host, address } = route;
-    const places = new Places(this, lane, app, host, address, now);
+    const places = new Places(this, lane, route, isLarge, now);
     this.#node.take(places);
+    if (isLarge) this.#largeWindow.take(places);
     this.#recentWindow.take(places);
     this.#recent.add(places);
     app.window.take(places);
@@ -133,12 +143,12 @@ export class Windows {
   }
 
   /** Whether `enter` would find a place now. If not, it may be tried again as after `enter`. */
-  hasRoom(lane: Lane, now: number): boolean {
-    return this.#findRoute(lane, now) !== null;
+  hasRoom(lane: Lane, now: number, isLarge = false): boolean {
+    return this.#findRoute(lane, now, isLarge) !== null;
   }
 
   /** The windows of the lane. Null if one has no room, which the lane waits for then. */
-  #findRoute(lane: Lane, now: number): Route | null {
+  #findRoute(lane: Lane, now: number, isLarge: boolean): Route | null {
     const host = this.#hostOf(lane.template.origin, now);
     const pausedUntil = host.pausedUntil(lane);
     if (pausedUntil > now) {
@@ -147,17 +157,19 @@ export class Windows {
     }
     const app = this.#appOf(lane.subscription.clientId ?? lane.tenant.key, now);
     const address = host.addressKey === null ? null : this.#addressOf(host.addressKey, now);
-    const crowded = this.#crowdedFor(lane, app, host, address, now);
-    if (crowded === null) return { app, host, address };
+    const route = { app, host, address };
+    const crowded = this.#crowdedFor(lane, route, isLarge, now);
+    if (crowded === null) return route;
     crowded.wait(lane);
     this.#crowded.add(crowded);
     return null;
   }
 
   /** The first window without room for the lane. */
-  #crowdedFor(lane: Lane, app: App, host: Host, address: Destination | null, now: number): Window | null {
+  #crowdedFor(lane: Lane, { app, host, address }: Route, isLarge: boolean, now: number): Window | null {
     if (!this.#node.admits(lane, now)) return this.#node;
     if (!this.#recentWindow.admits(lane, now)) return this.#recentWindow;
+    if (isLarge && !this.#largeWindow.admits(lane, now)) return this.#largeWindow;
     if (!app.window.admits(lane, now)) return app.window;
     if (!host.isKnown && !app.unknown.admits(lane, now)) return app.unknown;
     if (!host.window.admits(lane, now) || host.isProbing(lane)) return host.window;
@@ -190,6 +202,7 @@ export class Windows {
     } else if (isAccepted === false) host.fail(tenant.key, isProven, now);
     if (this.#recent.delete(places)) this.#release(this.#recentWindow, places, now);
     this.#release(this.#node, places, now);
+    if (places.isLarge) this.#release(this.#largeWindow, places, now);
     this.#release(app.window, places, now);
     if (isUnknown) this.#release(app.unknown, places, now);
     this.#release(host.window, places, now);

@@ -53,7 +53,14 @@ test('large bodies for one account’s hundreds of hanging subscriptions take no
   // A sixteenth of the defaults, so that few bodies are enough.
   const server = await startWith(t, { waitingBytes: 4_194_304, waitingBytesPerAccount: 1_048_576 });
   const publisher = await createPublisher(server);
-  const hanging = await startSubscriber(t, () => {});
+  const inFlight = { now: 0, most: 0 };
+  const hanging = await startSubscriber(t, (_received, response) => {
+    inFlight.now += 1;
+    inFlight.most = Math.max(inFlight.most, inFlight.now);
+    response.once('close', () => {
+      inFlight.now -= 1;
+    });
+  });
   const subscriber = await startSubscriber(t);
   const [attacker, healthy] = [await createApp(server), await createApp(server)];
   await subscribeMany(attacker, 200, (index) => ({ url: `${hanging.url}/${index}` }));
@@ -65,11 +72,14 @@ test('large bodies for one account’s hundreds of hanging subscriptions take no
     assert.equal((await publisher('POST', '/events', { json: event })).status, 202);
   }
   await fannedOut(server);
-  await hanging.waitFor(200);
+  // One account alone has half of what the reserve leaves of 384.
+  await hanging.waitFor(168);
   for (let batch = 0; batch < 3; batch += 1) await publish(publisher, healthy.account, range(1_000));
   await subscriber.waitFor(3_000);
   const left = await unattempted(server, attacker);
   assert.ok(left >= 4_000, `${left} of 8000 deliveries of the attacker are left`);
+  // Each of them may have a copy of the body.
+  assert.ok(inFlight.most <= 168, `${inFlight.most} in flight`);
 });
 
 test('one account’s thousands of rate-limited lanes leave room for another, and each gets its turn', async (t) => {

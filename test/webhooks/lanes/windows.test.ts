@@ -200,6 +200,28 @@ test('accounts that fail at an unknown host pause it for themselves, and for nob
   assert.notEqual(windows.enter(laneOf('stranger'), now), null);
 });
 
+test('few attempts with large bodies are in flight, and leave places to small ones and to newcomers', () => {
+  const windows = new Windows(defaultQuotas, () => {});
+  const tenants = range(40).map((index) => new Tenant(`account ${index}`, memory));
+  let now = 0;
+  /** Lets forty accounts start what they may, each attempt at a host of its own. @returns how many that is */
+  const startAll = (round: number, isLarge: boolean): number => {
+    // Attempts that have just started have a limit of their own.
+    now += 1_100;
+    windows.tick(now);
+    const lanes = range(1_000).map((index) => {
+      const lane = laneTo(`${index}.${round}.example`, '', true);
+      return Object.assign(lane, { tenant: tenants[index % tenants.length] });
+    });
+    return lanes.filter((lane) => windows.enter(lane, now, isLarge) !== null).length;
+  };
+  const large = range(10).reduce((sum, round) => sum + startAll(round, true), 0);
+  assert.ok(large > 256 && large <= 512 - reserveOf(512), `${large} in flight`);
+  assert.equal(windows.inFlight, large);
+  assert.ok(startAll(10, false) > 256);
+  assert.notEqual(windows.enter(laneTo('new.example', 'newcomer', false), now, true), null);
+});
+
 test('idle addresses are forgotten after a minute if there are very many, also those of one host', () => {
   const windows = new Windows(defaultQuotas, () => {});
   const lane = laneTo('one.example', 'lane', true);
