@@ -167,9 +167,10 @@ export class Recorder {
     const left = this.#waiting.lanes();
     this.#lanes = left;
     const now = performance.now();
+    const repeated = new Set(holders.filter((_lane, index) => (outcomes[index] as Outcome).hadRetry));
     // A cursor may pass unwritten outcomes only if they belong to other lanes.
     const progress = lanes.map((lane) =>
-      progressOf(lane, left.has(lane) ? lane.cursor : lane.attemptedThrough, now),
+      progressOf(lane, left.has(lane) ? lane.cursor : lane.attemptedThrough, repeated.has(lane), now),
     );
     try {
       // After a failure it is unknown whether the statement was executed.
@@ -241,7 +242,8 @@ function withoutAttempt(outcome: Outcome): Outcome[] {
   return outcome.attempt === null ? [] : [{ ...outcome, attempt: null }];
 }
 
-function progressOf(lane: Lane, cursor: number, now: number): Progress {
+/** @param isRepeated whether a delivery was attempted again: there may be thousands of attempts past a cursor that lags, which loads read */
+function progressOf(lane: Lane, cursor: number, isRepeated: boolean, now: number): Progress {
   const { stored, failures } = lane;
   const pauseMs = Math.max(lane.pausedUntil - now, 0);
   const isSame = stored !== null && stored.failures === failures && !stored.isPaused && pauseMs === 0;
@@ -250,6 +252,6 @@ function progressOf(lane: Lane, cursor: number, now: number): Progress {
     cursor,
     failures,
     pauseMs,
-    mayLag: isSame && cursor - stored.cursor < cursorLagMax,
+    mayLag: isSame && cursor - stored.cursor < (isRepeated ? 1 : cursorLagMax),
   };
 }

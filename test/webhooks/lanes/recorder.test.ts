@@ -142,6 +142,20 @@ test('a lane whose outcome cannot be written at all is lost, and the outcomes of
   assert.deepEqual(lost, [lane]);
 });
 
+test('a cursor lags while deliveries are attempted once, and not when one is attempted again', async (t) => {
+  const { recorder, laneId, lane } = await openRecorder(t, '82');
+  /** Each load of the lane reads all attempts after this. */
+  const cursorAfter = async (outcome: Outcome): Promise<unknown> => {
+    lane.markDone(outcome.sequence);
+    recorder.add(lane, outcome);
+    await recorder.flush();
+    return (await sql`select cursor::int from lane_progress where lane = ${laneId}`.execute(db)).rows;
+  };
+  const succeeded = { ...cancelled(laneId, 1), attempt: emptyAttempt, retry: null };
+  assert.deepEqual(await cursorAfter(succeeded), [{ cursor: 0 }]);
+  assert.deepEqual(await cursorAfter({ ...succeeded, hadRetry: true }), [{ cursor: 1 }]);
+});
+
 const emptyAttempt: AttemptRecord = {
   number: 1,
   trigger: 's',
