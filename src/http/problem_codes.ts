@@ -132,6 +132,7 @@ const codes = {
   'subscription-of-an-app': at(403, 'only the app can change its subscription'),
   'too-deep': at(422, 'JSON is nested too deeply'),
   'too-many-apps': at(409, 'the account owns the most apps allowed'),
+  'too-many-attempts': at(409, 'the delivery has the most attempts allowed'),
   'too-many-headers': at(422, 'the subscription has too many static headers'),
   'too-many-members': at(409, 'the app has the most members and invitations allowed'),
   'too-many-recoveries': at(409, 'too many recoveries of the subscription are running'),

@@ -19,6 +19,7 @@ import { Id, Nullable, named, StringEnum, strict, Time } from '../../http/schema
 import type { StreamSlots } from '../../http/stream_slots.ts';
 import { readTime } from '../../http/time.ts';
 import {
+  attemptsMax,
   type Delivery,
   type DeliveryStatus,
   deliveryStatuses,
@@ -144,7 +145,7 @@ export const deliveryRoutes = {
     tag,
     summary: 'Resend a delivery',
     description:
-      'Sends the delivery again with the same id. One without a finished attempt is not sent twice: it is being sent, or waits for it.',
+      'Sends the delivery again with the same id. One without a finished attempt is not sent twice: it is being sent, or waits for it. One with 1,000 attempts is not sent any more.',
     admission: writer,
     parameters: [idParameter('delivery'), keyParameter],
     body: emptyBody,
@@ -227,6 +228,8 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
               code: 'delivery-cancelled',
             },
           );
+        case 'attempted':
+          throw new Problem(409, `The delivery has ${attemptsMax} attempts.`, { code: 'too-many-attempts' });
         case 'due': {
           // Not its body: that may have to be converted, and this is a transaction.
           const delivery = await requireDelivery(findDelivery(tx, owner, id));

@@ -14,7 +14,7 @@ import { type RawBuilder, sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
 import { keptDays } from '../../database/retention.ts';
-import { type DeliveryState, selectDeliveries } from '../log/delivery.ts';
+import { attemptsMax, type DeliveryState, selectDeliveries } from '../log/delivery.ts';
 import { wakeLane } from '../log/resend.ts';
 import type { KindArrays } from './fan_out.ts';
 import { isLocked } from './pass_size.ts';
@@ -223,6 +223,7 @@ async function resend(tx: Transaction, job: Job): Promise<number> {
           step.attempt_count, now(), 1
         from step, job
         where step.state = any(job.states) and step.created_at >= job.since and step.created_at < job.until
+          and step.attempt_count < ${attemptsMax}::int
         on conflict (lane, sequence) do update set
           resends = greatest(retries.resends, 1), due_at = now(),
           state = case when retries.state = 'held' then 'pending' else retries.state end

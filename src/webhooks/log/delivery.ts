@@ -22,6 +22,12 @@ export type DeliveryState = (typeof deliveryStates)[number];
 export const deliveryStatuses = [...deliveryStates, 'failing'] as const;
 export type DeliveryStatus = (typeof deliveryStatuses)[number];
 
+/**
+ * Attempts from which on a delivery is not resent. Its state follows from all of them, so without a limit whoever resends the same deliveries all
+ * the time would make pages of the log and recoveries take seconds.
+ */
+export const attemptsMax = 1_000;
+
 export interface Delivery {
   id: string;
   eventId: string;

@@ -7,7 +7,14 @@ import type { EventContent } from '../sending/delivery_request.ts';
 import type { Presenter } from '../sending/presentation.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format, Owner } from '../subscriptions/subscription.ts';
-import { type Delivery, type DeliveryRow, locateDelivery, selectDeliveries, toDelivery } from './delivery.ts';
+import {
+  attemptsMax,
+  type Delivery,
+  type DeliveryRow,
+  locateDelivery,
+  selectDeliveries,
+  toDelivery,
+} from './delivery.ts';
 import {
   type RecordedEvent,
   type RecordedRequest,
@@ -125,7 +132,7 @@ export async function readDelivery(
       from (
         select * from attempts
         where lane = ${subscription.lane} and sequence = ${sequence} and day = ${row.day}::date
-        order by started_at, number limit 1000
+        order by started_at, number limit ${attemptsMax}::int
       ) as first
     ) as a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision
     order by a.started_at, a.number`.execute(db);

@@ -6,13 +6,14 @@ import { pingName } from '../../events/built_in_names.ts';
 import { recordEvent } from '../../events/event.ts';
 import { deliveryId, deliveryIdPrefix } from '../subscriptions/delivery_id.ts';
 import type { Owner, Subscription } from '../subscriptions/subscription.ts';
-import { type DeliveryState, epochTagOf, locateDelivery, selectDeliveries } from './delivery.ts';
+import { attemptsMax, type DeliveryState, epochTagOf, locateDelivery, selectDeliveries } from './delivery.ts';
 
-export type ResendResult = 'due' | 'not-found' | 'disabled' | 'cancelled' | 'pulled';
+export type ResendResult = 'due' | 'not-found' | 'disabled' | 'cancelled' | 'pulled' | 'attempted';
 
 /**
  * Schedules a delivery to be sent again, whatever its state. One that waits for a retry is sent now. One that waits for its first
  * attempt is sent anyway, also if that attempt is in flight or not yet recorded.
+ * @returns `attempted` if it has, or waits for, the most attempts
  */
 export async function resendDelivery(
   db: Database | Transaction,
@@ -23,8 +24,9 @@ export async function resendDelivery(
     const place = await locateDelivery(tx, owner, id);
     if (place === undefined) return 'not-found';
     const { subscription, sequence } = place;
-    const { rows } = await sql<{ day: string; state: DeliveryState; attempt_count: string }>`
-      select day::text, state, attempt_count
+    const { rows } = await sql<{ day: string; state: DeliveryState; attempt_count: string; waiting: number }>`
+      select day::text, state, attempt_count,
+        coalesce((select resends from retries where lane = d.lane and sequence = d.sequence), 0) as waiting
       from (${selectDeliveries(subscription.lane, sql`d.sequence = ${sequence}`)}) as d`.execute(tx);
     const row = rows[0];
     if (row === undefined) return 'not-found';
@@ -32,6 +34,7 @@ export async function resendDelivery(
     if (subscription.state !== 'active') return 'disabled';
     if (row.state === 'cancelled') return 'cancelled';
     if (row.state === 'pending' && row.attempt_count === '0') return 'due';
+    if (Number(row.attempt_count) + row.waiting >= attemptsMax) return 'attempted';
     const base = row.state === 'held' ? 'pending' : row.state;
     // Locks the lane before the retry, as a statement does that records outcomes.
     await wakeLane(tx, subscription.lane);

@@ -195,3 +195,35 @@ test('webhooks 61: each attempt shows its URL and body format for as long as it 
   assert.equal((await shown())[0].request, null);
   assert.notEqual((await shown())[1].request, null);
 });
+
+test('a delivery with a thousand attempts is not sent again, so that its log stays short', async (t) => {
+  const subscriber = await startSubscriber(t);
+  const app = await createApp(server);
+  const { id } = await subscribe(app, { url: subscriber.url });
+  await publish(publisher, app.account, [1, 2]);
+  const { body: page } = await until(
+    () => app.request('GET', `/subscriptions/${id}/deliveries?status=succeeded`),
+    ({ body }) => body.items.length === 2,
+  );
+  const older = page.items[1].id as string;
+  await sql`
+    insert into attempts (day, lane, sequence, started_at, number, trigger, status, truncated, revision, duration_ms)
+    select day, lane, sequence, started_at, other, 'm', 204, false, 1, 1
+    from attempts, generate_series(2, 999) as other
+    where sequence = 1 and lane = (select lane from subscriptions where id = ${id})`.execute(server.db);
+  const resend = () => app.request('POST', `/deliveries/${older}/resend`);
+  assert.equal((await resend()).status, 202);
+  await subscriber.waitFor(3);
+  await until(resend, ({ body }) => body.code === 'too-many-attempts');
+  const since = new Date(Date.now() - 60_000).toISOString();
+  const job = await app.request('POST', `/subscriptions/${id}/recover`, {
+    json: { since, status: 'succeeded' },
+  });
+  const { body: done } = await until(
+    () => app.request('GET', job.headers.get('location') ?? ''),
+    ({ body }) => body.state === 'done',
+  );
+  assert.equal(done.resent, 1);
+  const received = await subscriber.waitFor(4);
+  assert.equal(received[3]?.headers['nuncio-sequence'], '2');
+});
