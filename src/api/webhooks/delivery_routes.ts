@@ -133,7 +133,7 @@ export const deliveryRoutes = {
     path: '/deliveries/{id}',
     tag,
     summary: 'Read a delivery',
-    description: 'Includes the body and every attempt.',
+    description: 'Includes the body and the newest 100 attempts.',
     admission: reader,
     parameters: [idParameter('delivery')],
     responses: ok('The delivery.', DeliveryWithAttempts),

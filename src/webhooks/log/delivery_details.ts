@@ -1,4 +1,4 @@
-/** Reads one delivery with its body and all its attempts. */
+/** Reads one delivery with its body and its attempts. */
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
@@ -7,14 +7,7 @@ import type { EventContent } from '../sending/delivery_request.ts';
 import type { Presenter } from '../sending/presentation.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format, Owner } from '../subscriptions/subscription.ts';
-import {
-  attemptsMax,
-  type Delivery,
-  type DeliveryRow,
-  locateDelivery,
-  selectDeliveries,
-  toDelivery,
-} from './delivery.ts';
+import { type Delivery, type DeliveryRow, locateDelivery, selectDeliveries, toDelivery } from './delivery.ts';
 import {
   type RecordedEvent,
   type RecordedRequest,
@@ -22,6 +15,8 @@ import {
   recordRequest,
 } from './recorded_request.ts';
 
+/** Attempts that are shown, the newest. A thousand take 6 MB as JSON. */
+const shownMax = 100;
 /**
  * Bytes of stored responses that are shown, of the newest attempts. JSON can make six of one, and all clients of a node share its server
  * thread.
@@ -31,6 +26,7 @@ const responseBytesMax = 1_048_576;
 export interface DeliveryDetails extends Delivery {
   /** The body that was sent; null if it was erased. */
   body: string | null;
+  /** The newest, the oldest of them first. */
   attempts: Attempt[];
 }
 
@@ -132,8 +128,8 @@ export async function readDelivery(
       from (
         select * from attempts
         where lane = ${subscription.lane} and sequence = ${sequence} and day = ${row.day}::date
-        order by started_at, number limit ${attemptsMax}::int
-      ) as first
+        order by started_at desc, number desc limit ${shownMax}::int
+      ) as newest
     ) as a left join subscription_revisions s on s.lane = a.lane and s.revision = a.revision
     order by a.started_at, a.number`.execute(db);
   const content = row.body === null ? null : { ...event, body: Buffer.from(row.body) };

@@ -70,7 +70,7 @@ export function recordRequest(
 function sentLength(format: Format, event: RecordedEvent): number | null {
   const { body } = event;
   if (body === null || format === 'agent') return null;
-  // A delivery can have a thousand attempts, so the body is not built.
+  // A delivery can have many attempts, so the body is not built.
   return format === 'cloudevents' ? cloudEventLength({ ...event, body }) : body.length;
 }
 
