@@ -124,6 +124,20 @@ export async function readDueRetries(
   return checkRights(db, kinds, waiting);
 }
 
+/**
+ * Finds when the first retry of each lane is due. Reads one row of each lane: the reads of due retries are those of all lanes, and a lane may have millions.
+ * @returns milliseconds from now; lanes without a retry are left out
+ */
+export async function readNextRetries(db: Database, lanes: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await sql<{ lane: string; ms: number }>`
+    select given.lane, (extract(epoch from first.due_at - now()) * 1000)::float8 as ms
+    from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
+    cross join lateral (
+      select due_at from retries where lane = given.lane and due_at is not null order by due_at limit 1
+    ) as first`.execute(db);
+  return new Map(rows.map(({ lane, ms }) => [Number(lane), ms]));
+}
+
 async function checkRights(
   db: Database,
   kinds: KindArrays,

@@ -4,17 +4,13 @@
  *   due in the database → in memory → in flight → ended → written (from here on it may be read again)
  */
 
-import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
-import type { WebhookId } from '../sending/agent_message.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
-import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
-import { type DueDelivery, loadEvents, readDueRetries } from './due_deliveries.ts';
+import { type DueDelivery, loadEvents, readDueRetries, readNextRetries } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
-import { loadLanes } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { Outcome } from './outcome_policy.ts';
 import type { Recorder } from './recorder.ts';
@@ -31,12 +27,7 @@ const nextReadMs = { full: 50, partial: 250 };
 
 export interface RetriesOptions {
   db: Database;
-  /** This node's id. */
-  node: string;
   kinds: KindArrays;
-  sealer: Sealer;
-  cursors: AgentCursors;
-  webhookId: WebhookId;
   cache: EventCache;
   lanes: LeasedLanes;
   recorder: Recorder;
@@ -46,7 +37,6 @@ export interface RetriesOptions {
   onReload: (lane: number) => void;
   /** There may be something to start. */
   onRead: () => void;
-  onError: (error: Error) => void;
 }
 
 export class Retries {
@@ -61,19 +51,7 @@ export class Retries {
 
   /** Reads the retries that are due. */
   read(now: number): void {
-    const {
-      db,
-      node,
-      kinds,
-      sealer,
-      cursors,
-      webhookId,
-      cache,
-      lanes: held,
-      background,
-      onError,
-      onRead,
-    } = this.#options;
+    const { db, kinds, cache, lanes: held, background, onRead } = this.#options;
     if (this.#isReading || this.#options.isStopping()) return;
     const lanes = this.#dueLanes(now);
     if (lanes.length === 0) return;
@@ -98,9 +76,7 @@ export class Retries {
         const events = await loadEvents(db, { cache, waiting: held.memory }, ids, found, (delivery) =>
           admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
         );
-        const rules = { sealer, cursors, webhookId, appSubscriptions: kinds.appSubscriptions };
-        const states = await loadLanes(db, node, ids, rules, onError);
-        const later = new Map(states.map((state) => [state.subscription.lane, state.retryMs]));
+        const later = await readNextRetries(db, ids);
         this.#take(lanes, generations, found, events, later, limits);
       } catch (error) {
         for (const lane of lanes) {
@@ -205,7 +181,7 @@ export class Retries {
     generations: number[],
     found: DueDelivery[],
     events: Map<DueDelivery, EventContent>,
-    later: Map<number, number | null>,
+    later: ReadonlyMap<number, number>,
     limits: ReadonlyMap<number, number>,
   ): void {
     const { lanes: held, onReload } = this.#options;
@@ -228,7 +204,7 @@ export class Retries {
       const next = later.get(lane.id);
       // Retries in memory are still due in the database, so the lane waits a moment before its next read.
       const least = counts.get(lane.id) === limits.get(lane.id) ? nextReadMs.full : nextReadMs.partial;
-      if (typeof next === 'number') lane.retryAt = Math.min(lane.retryAt, now + Math.max(next, least));
+      if (next !== undefined) lane.retryAt = Math.min(lane.retryAt, now + Math.max(next, least));
       held.reschedule(lane);
     }
   }

@@ -138,7 +138,7 @@ export class Worker {
     };
     this.#loader = new LaneLoader({ ...shared, node: this.node.id, onChange: () => this.#proceed() });
     this.#leases = new LaneLeases({ ...shared, node: this.node, loader: this.#loader });
-    this.#retries = new Retries({ ...shared, node: this.node.id });
+    this.#retries = new Retries(shared);
     this.#reader = new DeliveryReader({ ...shared, retries: this.#retries });
     this.#starter = new AttemptStarter({
       ...shared,
