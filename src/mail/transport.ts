@@ -152,7 +152,9 @@ function toMailError(error: SmtpError, secrets: readonly string[]): MailError {
     return new MailError('refused', text);
   // 421: the server is closing the connection (RFC 5321 section 3.8).
   if (isOfMail && responseCode >= 400 && responseCode !== 421) return new MailError('failed', text);
-  const isInterrupted = isOfMail || (responseCode === 0 && interruptions.includes(code));
+  // With pipelining, the library does not say which command the 421 is the response to. Before the first mail it has another code.
+  const isEnd = responseCode === 0 || (responseCode === 421 && code === 'ECONNECTION');
+  const isInterrupted = isOfMail || (isEnd && interruptions.includes(code));
   return new MailError(isInterrupted ? 'interrupted' : 'unreachable', text);
 }
 

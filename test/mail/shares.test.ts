@@ -253,6 +253,16 @@ test('a connection that ends for one recipient does not stop the mails of others
   assert.equal(server.mails.length, 12);
 });
 
+test('attack: connections that end for many new domains do not make the mails of others wait', async (t) => {
+  const server = await startSmtpServer(t);
+  server.refuse = (recipient) => (recipient.includes('@ends') ? '421 closing' : undefined);
+  await queueAll(Array.from({ length: 12 }, (_, index) => `user@ends${index}.example`));
+  await queueAll(inDomain('example.com', 3));
+  await createMailer({ transport: createSmtpTransport(server.url) }).pass();
+  assert.equal(server.mails.length, 3);
+  assert.equal(server.attempts.length, 12 + 3);
+});
+
 test('all mails are sent by a server that accepts few connections, each once and without an attempt more', async (t) => {
   const small = await startSmtpServer(t, { maxClients: 2 });
   const addresses = Array.from({ length: 12 }, (_, index) => `user@domain${index}.example`);
