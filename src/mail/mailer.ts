@@ -191,19 +191,29 @@ export class Mailer {
 
   /** Sends due mails until none is left, or until it is time to read them again. */
   async #sendRead(due: readonly DueMail[]): Promise<void> {
-    const left = due.map((mail) => ({
-      ...mail,
-      isProven: mail.isProven && !this.#interrupted.has(mail.domain),
-    }));
+    const left = [...due];
     const rereadAt = performance.now() + rereadMs;
     while (this.#maySend && performance.now() < rereadAt) {
-      const index = left.findIndex((mail) => this.#places.admits(mail));
-      const [mail] = index === -1 ? [] : left.splice(index, 1);
+      const mail = this.#takeNext(left);
       if (mail !== undefined) this.#start(mail);
       else if (left.length === 0 && due.length === dueMax) return;
       else if (this.#inFlight.size === 0) return;
       else await this.#untilOneEnds(rereadAt - performance.now());
     }
+  }
+
+  /**
+   * Removes the first mail that may have a place. Domains whose mails were interrupted come last: otherwise a few of them would get each place
+   * that becomes free, for as long as they have older mails than others.
+   */
+  #takeNext(left: DueMail[]): DueMail | undefined {
+    const isInterrupted = ({ domain }: DueMail) => this.#interrupted.has(domain);
+    const applicantOf = (mail: DueMail) => ({ ...mail, isProven: mail.isProven && !isInterrupted(mail) });
+    const admits = (mail: DueMail) => this.#places.admits(applicantOf(mail));
+    let index = left.findIndex((mail) => !isInterrupted(mail) && admits(mail));
+    if (index === -1) index = left.findIndex((mail) => isInterrupted(mail) && admits(mail));
+    const [mail] = index === -1 ? [] : left.splice(index, 1);
+    return mail && applicantOf(mail);
   }
 
   #start(due: DueMail): void {

@@ -137,6 +137,28 @@ test('attack: many new domains that hang hold half of the places, and known reci
   assert.equal(inbox.mails.length, known.length + 30);
 });
 
+test('attack: older mails of four domains that hang come after mails to new recipients', async () => {
+  const mailer = createMailer();
+  const slow = ['slow0.example', 'slow1.example', 'slow2.example', 'slow3.example'];
+  await queueAll(slow.map((domain) => `first@${domain}`));
+  inbox.refuse = () => '421 closing';
+  await mailer.pass();
+  inbox.refuse = () => undefined;
+  inbox.attempts.length = 0;
+  await queueAll(slow.flatMap((domain) => inDomain(domain, 2)));
+  const others = inDomain('example.com', 3);
+  await queueAll(others);
+  const release = holdBack((recipient) => recipient.includes('@slow'));
+  const pass = mailer.pass();
+  await until(
+    async () => inbox.mails.length,
+    (count) => count === others.length,
+  );
+  release();
+  await pass;
+  assert.equal(inbox.mails.length, others.length + 2 * slow.length);
+});
+
 test('attack: thousands of mails of one domain do not hide the mail of another one', async () => {
   await sql`
     insert into mails (id, kind, address, content, due_at)
