@@ -357,6 +357,7 @@ function limitServerLoad(
     registry,
     connectionsMax: config.clientConnections,
     trustProxy: config.trustProxy,
+    page: showProblem,
   });
   return limitLoad(app, {
     db,

@@ -43,7 +43,12 @@ export function readMetrics(): Metric[] {
   countFalseHints(registry);
   createOverloadMetrics(registry, {} as never, {} as never);
   const app = { server: { on: () => undefined } } as never;
-  limitConnections(app, { registry, connectionsMax: 0, trustProxy: [] });
+  limitConnections(app, {
+    registry,
+    connectionsMax: 0,
+    trustProxy: [],
+    page: (_problem, _request, reply) => reply,
+  });
   createMailMetrics(registry, db);
   createIntakeMetrics(registry, db);
   createWorkerMetrics(registry, db, () => {

@@ -23,7 +23,7 @@ const lingerMs = 1_000;
 export function closeUnreadBodies(app: FastifyInstance, bytesMax: number): void {
   app.addHook('onRequest', (request, reply, done) => {
     const { raw } = request;
-    if (mayBeLong(raw, bytesMax)) {
+    if (mayBeLong(raw, bytesMax) || !reply.raw.shouldKeepAlive) {
       reply.raw.once('finish', () => stopReading(raw));
       keepFromReset(raw);
     }

@@ -1,6 +1,7 @@
 /** Connections of clients: how many a node accepts, in total and from one network. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { after, test } from 'node:test';
 import Fastify from 'fastify';
@@ -21,8 +22,15 @@ interface Opened {
   isClosed: boolean;
 }
 
-/** Opens connections and sends a request on each. */
-async function open({ baseUrl }: TestServer, count: number, localAddress: string): Promise<Opened[]> {
+const plainRequest = 'GET /livez HTTP/1.1\r\nHost: localhost\r\n';
+
+/** Opens connections and sends a request on each. @param head of the request, without its end */
+async function open(
+  { baseUrl }: TestServer,
+  count: number,
+  localAddress: string,
+  head = plainRequest,
+): Promise<Opened[]> {
   const { port } = new URL(baseUrl);
   const all = Array.from({ length: count }, () => {
     const socket = connect({ port: Number(port), host: '127.0.0.1', localAddress });
@@ -34,7 +42,7 @@ async function open({ baseUrl }: TestServer, count: number, localAddress: string
     socket.once('data', (chunk) => {
       opened.status = chunk.toString().split('\r\n', 1)[0] ?? '';
     });
-    socket.write('GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    socket.write(`${head}\r\n`);
     return opened;
   });
   await until(
@@ -80,6 +88,50 @@ test('a trusted proxy may have all connections', async () => {
   for (const { socket } of flood) socket.destroy();
 });
 
+test('attack: one client of a proxy keeps its connections after their responses, and another client is served', async (t) => {
+  const of = (address: string) => `${plainRequest}X-Forwarded-For: ${address}\r\n`;
+  const flood = await open(behindProxy, 40, '127.0.0.1', of('192.0.2.1'));
+  t.after(() => {
+    for (const { socket } of flood) socket.destroy();
+  });
+  const refused = flood.filter(({ status }) => status === 'HTTP/1.1 503 Service Unavailable');
+  assert.equal(served(flood), 14);
+  // Those beyond all connections get no response.
+  assert.ok(refused.length >= 18, `${refused.length} refused`);
+  await until(
+    async () => refused,
+    (each) => each.every(({ isClosed }) => isClosed),
+  );
+  const others = await open(behindProxy, 4, '127.0.0.1', of('192.0.2.2'));
+  assert.equal(served(others), 4);
+  for (const { socket } of others) socket.destroy();
+});
+
+test('a connection of a proxy belongs to the client of its last request', async (t) => {
+  const { port } = new URL(behindProxy.baseUrl);
+  const sockets: Socket[] = [];
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  const connectMore = (count: number) => {
+    const more = Array.from({ length: count }, () => connect({ port: Number(port), host: '127.0.0.1' }));
+    sockets.push(...more);
+    return more;
+  };
+  // One after the other, because the share depends on what all have.
+  const askOn = async (each: readonly Socket[], address: string) => {
+    for (const socket of each) {
+      socket.write(`${plainRequest}X-Forwarded-For: ${address}\r\n\r\n`);
+      const [chunk] = await once(socket, 'data');
+      assert.match(String(chunk), /^HTTP\/1\.1 200 OK/, address);
+    }
+  };
+  const first = connectMore(12);
+  await askOn(first, '192.0.2.3');
+  await askOn(first, '192.0.2.4');
+  await askOn(connectMore(8), '192.0.2.3');
+});
+
 test('attack: the networks of one site open all connections: they get 7/16 of them', async (t) => {
   const app = Fastify();
   t.after(() => app.close());
@@ -88,7 +140,12 @@ test('attack: the networks of one site open all connections: they get 7/16 of th
   app.server.on('connection', (socket) =>
     Object.defineProperty(socket, 'remoteAddress', { value: addresses.shift() }),
   );
-  limitConnections(app, { registry: new Registry(), connectionsMax: 32, trustProxy: [] });
+  limitConnections(app, {
+    registry: new Registry(),
+    connectionsMax: 32,
+    trustProxy: [],
+    page: (_problem, _request, reply) => reply,
+  });
   app.get('/', async () => 'served');
   await app.listen({ port: 0, host: '127.0.0.1' });
   const sockets: Socket[] = [];

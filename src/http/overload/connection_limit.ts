@@ -1,16 +1,22 @@
 /**
  * Limits the connections of clients: in total, and for each network and each site its share (shared/share.ts), so that none can take them
- * all. A site has 65,536 networks. Proxies that the operator trusts have no share, because their connections are those of everyone. A
- * connection above the limit is closed at once.
+ * all. A site has 65,536 networks. A connection above the limit is closed at once.
+ *
+ * Proxies that the operator trusts have no share, because their connections are those of everyone. Each belongs to the client of its last request,
+ * also after the response: a client of HTTP/2 that reads nothing keeps a connection of its proxy for each stream, and one that does not
+ * send its body keeps one of a proxy that does not wait for it. A request above the share gets 503, and its connection closes. To close it at once
+ * would look like a failure of the node, so that the proxy would send nobody there.
  */
 
-import type { Server } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { Counter, Gauge, type Registry } from 'prom-client';
-import { addressMatcher } from '../network.ts';
-import { callerOfAddress } from './caller.ts';
+import type { ProblemPage } from '../errors.ts';
+import { addressMatcher, forwardedAddress } from '../network.ts';
+import { type Caller, callerOfAddress } from './caller.ts';
 import { CallerCounts } from './caller_counts.ts';
+import { refuse } from './refusal.ts';
 
 export interface ConnectionLimitOptions {
   registry: Registry;
@@ -18,11 +24,13 @@ export interface ConnectionLimitOptions {
   connectionsMax: number;
   /** Addresses or CIDR ranges of reverse proxies. */
   trustProxy: readonly string[];
+  /** Tells browsers. */
+  page: ProblemPage;
 }
 
 export function limitConnections(
   app: FastifyInstance,
-  { registry, connectionsMax, trustProxy }: ConnectionLimitOptions,
+  { registry, connectionsMax, trustProxy, page }: ConnectionLimitOptions,
 ): void {
   const open = new CallerCounts();
   const isProxy = addressMatcher(trustProxy);
@@ -57,5 +65,40 @@ export function limitConnections(
       total -= 1;
       if (caller !== null) open.change(caller, -1);
     });
+  });
+  if (connectionsMax === 0 || trustProxy.length === 0) return;
+
+  const addressOf = forwardedAddress(isProxy);
+  /** Of connections of proxies. */
+  const owners = new WeakMap<Socket, Caller>();
+  const above = new WeakSet<IncomingMessage>();
+  const assign = (request: IncomingMessage, response: ServerResponse) => {
+    const { socket } = request;
+    if (socket.destroyed || !isProxy(socket.remoteAddress ?? '')) return;
+    const address = addressOf(request);
+    // The proxy's own requests, or those of a proxy that does not say whose they are.
+    if (isProxy(address)) return;
+    const owner = callerOfAddress(address);
+    const before = owners.get(socket);
+    if (before !== undefined) open.change(before, -1);
+    else socket.once('close', () => open.change(owners.get(socket) as Caller, -1));
+    owners.set(socket, owner);
+    // The total contains this connection.
+    const hasRoom = open.hasRoom(connectionsMax, owner, total - 1);
+    open.change(owner, 1);
+    if (hasRoom) return;
+    above.add(request);
+    response.shouldKeepAlive = false;
+  };
+  // Before all that responds.
+  app.addHook('onReady', async () => {
+    server.prependListener('request', assign);
+    if (server.listenerCount('checkExpectation') > 0) server.prependListener('checkExpectation', assign);
+  });
+  app.addHook('onRequest', (request, reply, done) => {
+    if (!above.has(request.raw)) return done();
+    refused.inc();
+    request.isRefused = true;
+    refuse(request, reply, page);
   });
 }
