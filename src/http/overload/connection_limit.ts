@@ -83,8 +83,8 @@ export function limitConnections(
     if (before !== undefined) open.change(before, -1);
     else socket.once('close', () => open.change(owners.get(socket) as Caller, -1));
     owners.set(socket, owner);
-    // The total contains this connection.
-    const hasRoom = open.hasRoom(connectionsMax, owner, total - 1);
+    // Not of the total: during a flood, that has many whose requests are about to be refused.
+    const hasRoom = open.hasRoom(connectionsMax, owner);
     open.change(owner, 1);
     if (hasRoom) return;
     above.add(request);
