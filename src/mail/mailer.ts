@@ -204,13 +204,17 @@ export class Mailer {
 
   /**
    * Removes the first mail that may have a place. Domains whose mails were interrupted come last: otherwise a few of them would get each place
-   * that becomes free, for as long as they have older mails than others.
+   * that becomes free, for as long as they have older mails than others. While there are few places, known recipients come first: each new
+   * domain that hangs may have the only one.
    */
   #takeNext(left: DueMail[]): DueMail | undefined {
     const isInterrupted = ({ domain }: DueMail) => this.#interrupted.has(domain);
     const applicantOf = (mail: DueMail) => ({ ...mail, isProven: mail.isProven && !isInterrupted(mail) });
     const admits = (mail: DueMail) => this.#places.admits(applicantOf(mail));
-    let index = left.findIndex((mail) => !isInterrupted(mail) && admits(mail));
+    let index = this.#places.isNarrow
+      ? left.findIndex((mail) => applicantOf(mail).isProven && admits(mail))
+      : -1;
+    if (index === -1) index = left.findIndex((mail) => !isInterrupted(mail) && admits(mail));
     if (index === -1) index = left.findIndex((mail) => isInterrupted(mail) && admits(mail));
     const [mail] = index === -1 ? [] : left.splice(index, 1);
     return mail && applicantOf(mail);

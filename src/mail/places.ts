@@ -29,6 +29,11 @@ export class Places {
     return this.#taken.size;
   }
 
+  /** Whether there are fewer places than usual. */
+  get isNarrow(): boolean {
+    return this.#size < placesMax;
+  }
+
   /** Offers one place less than are taken, because the SMTP server refused a connection. Mails in flight keep theirs. */
   shrink(): void {
     this.#size = Math.max(1, Math.min(this.#size, this.#taken.size) - 1);

@@ -300,6 +300,31 @@ test('all mails are sent by a server that accepts few connections, each once and
   assert.deepEqual(small.mails.flatMap(({ to }) => to).sort(), addresses.sort());
 });
 
+test('attack: domains that hang at a server with one connection go behind known recipients', async (t) => {
+  const server = await startSmtpServer(t, { maxClients: 1 });
+  const transport = createSmtpTransport(server.url, silenceMs);
+  await queue('known@example.com');
+  await createMailer({ transport }).pass();
+  server.attempts.length = 0;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  server.hold = (recipient) => (recipient.endsWith('hangs.example') ? promise : undefined);
+  await queueAll(
+    ['one.hangs.example', 'two.hangs.example', 'three.hangs.example'].map((name) => `user@${name}`),
+  );
+  const mailer = createMailer({ transport, pauseMs: 10 });
+  const first = mailer.pass();
+  await until(
+    async () => server.attempts.length,
+    (count) => count === 1,
+  );
+  await queue('known@example.com');
+  await server.waitFor('known@example.com', 2);
+  await mailer.stop();
+  resolve();
+  await first;
+  assert.equal(server.attempts.indexOf('known@example.com'), 1);
+});
+
 test('of several nodes one claims a mail', async () => {
   const id = await queue('ada@example.com');
   const claims = await Promise.all(Array.from({ length: 8 }, () => claimMail(db, id)));
