@@ -36,7 +36,7 @@ export function limitConnections(
   const isProxy = addressMatcher(trustProxy);
   const refused = new Counter({
     name: 'nuncio_connections_refused_total',
-    help: 'Connections of clients that were closed at once, because there were too many of their network or in total.',
+    help: 'Connections of clients that were closed at once, and requests of a proxy that got 503, because there were too many of their network or in total.',
     registers: [registry],
   });
   let total = 0;
