@@ -207,7 +207,7 @@ test('a delivery with very many large responses shows the newest', async (t) => 
   const details = await app.request('GET', `/deliveries/${body.items[0].id}`);
   assert.ok(details.text.length < 8_000_000, `the delivery has ${details.text.length} characters`);
   const { attempts } = details.body;
-  assert.equal(attempts.length, 901);
+  assert.deepEqual([details.body.attempt_count, attempts.length], [901, 100]);
   const [oldest, newest] = [attempts[0], attempts.at(-1)];
   assert.deepEqual([oldest.response, oldest.response_omitted], [null, true]);
   assert.deepEqual([newest.response.body.length, newest.response_omitted], [16_000, false]);
