@@ -168,7 +168,7 @@ export function clientColumns(c: 'clients' | 'c' = 'clients') {
     ${c}.updated_at as "updatedAt", ${c}.disabled_at as "disabledAt", ${c}.epoch, ${stateOf(c)} as state`);
 }
 
-/** What lists are sorted and filtered by. The rest of a client has up to 64 KiB. */
+/** What lists are sorted and filtered by. The rest of a client can have more than 100 KiB. */
 export type ClientHead = Pick<Client, 'id' | 'origin' | 'name' | 'state' | 'createdAt'>;
 
 /** The columns of a `ClientHead`. */
