@@ -3,26 +3,29 @@
  * Every node runs it and skips rows that another node is deleting.
  */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type RawBuilder, sql } from 'kysely';
 import { removeUnusedClients } from '../clients/self_registered.ts';
-import { deleteBatches } from '../database/batches.ts';
+import { deleteBatches, deleteByPage } from '../database/batches.ts';
 import type { Database } from '../database/database.ts';
 import { keptDays, keptFor } from '../database/retention.ts';
 import { steadyNow } from '../database/steady_clock.ts';
 
-/** Milliseconds between rounds, and rows per statement of clients and grants. */
-const roundMs = 60_000;
+/** Milliseconds between rounds, and after one that left expired rows. */
+const roundPauseMs = 60_000;
+const nextPauseMs = 1_000;
+/** Rows per statement. */
 const batchRows = 1_000;
-/** Milliseconds between scans of all grants. */
+/** Milliseconds between deletions of superseded grants, for which all grants are read. */
 const grantsMs = 3_600_000;
 /** Maximum batches per table and round. */
 const batchesMax = 50;
 
-/** Tables, the time at which a row of each expires, and how long it is kept after that: an interval, or days of the settings. */
-const expiredRows: readonly [table: string, expiresAt: string, kept?: string | RawBuilder<number>][] = [
-  // A replayed code still revokes its tokens.
-  ['authorization_codes', 'expires_at', '1 hour'],
-  ['refresh_tokens', 'expires_at', '1 hour'],
+/** A table, the time at which a row expires, and how long it is kept after that: an interval, or days of the settings. */
+type Expiring = readonly [table: string, expiresAt: string, kept?: string | RawBuilder<number>];
+
+/** With an index that finds the expired rows. */
+const indexed: readonly Expiring[] = [
   ['access_tokens', 'expires_at'],
   ['login_sessions', 'expires_at'],
   ['interactions', 'expires_at'],
@@ -34,27 +37,46 @@ const expiredRows: readonly [table: string, expiresAt: string, kept?: string | R
   ['used_proofs', 'expires_at'],
   ['sign_in_failures', 'window_ends_at'],
   ['withdrawals', 'until'],
-  ['signing_keys', 'expires_at', '1 day'],
-  ['client_secrets', 'expires_at'],
-  ['grants', 'withdrawn_at', '90 days'],
   ['registration_windows', 'ends_at'],
-  ['initial_access_tokens', "case when uses_left = 0 then '-infinity' else expires_at end"],
   ['logout_notices', 'created_at', '30 days'],
   ['mails', 'created_at', keptDays.mails],
   ['notices', 'at', keptDays.mails],
   ['connections', 'started_at', keptDays.connections],
-  ['audit_entries', 'at', keptDays.audit],
 ];
 
 /**
+ * Without one, or with a BRIN index: it finds nothing any more when new rows have taken the places of deleted ones. A round looks at
+ * 128 MiB of such a table, or at a part of it so that half a day is enough for the whole.
+ */
+const unindexed: readonly Expiring[] = [
+  // A replayed code still revokes its tokens.
+  ['authorization_codes', 'expires_at', '1 hour'],
+  ['refresh_tokens', 'expires_at', '1 hour'],
+  ['signing_keys', 'expires_at', '1 day'],
+  ['client_secrets', 'expires_at'],
+  ['grants', 'withdrawn_at', '90 days'],
+  ['initial_access_tokens', "case when uses_left = 0 then '-infinity' else expires_at end"],
+  ['audit_entries', 'at', keptDays.audit],
+];
+
+const pagesMax = (pages: number) => Math.max(16_384, Math.ceil(pages / 720));
+
+/**
  * Runs one round. An error in one table does not stop the others.
+ * @param next the page of each table without an index at which the round begins; the round sets those of the next one
+ * @param signal ends the round before the next table
  * @returns the number of deleted rows, by table
  * @throws AggregateError at the end, with the errors of all tables that failed
  */
-export async function runHousekeeping(db: Database): Promise<Record<string, number>> {
+export async function runHousekeeping(
+  db: Database,
+  next = new Map<string, number>(),
+  signal?: AbortSignal,
+): Promise<Record<string, number>> {
   const deleted: Record<string, number> = {};
   const failures: Error[] = [];
   const attempt = async (table: string, work: () => Promise<number>) => {
+    if (signal?.aborted) return;
     try {
       const rows = await work();
       if (rows > 0) deleted[table] = rows;
@@ -62,14 +84,25 @@ export async function runHousekeeping(db: Database): Promise<Record<string, numb
       failures.push(new Error(`${table}: ${(cause as Error).message}`, { cause }));
     }
   };
-  for (const [table, expiresAt, kept = '0'] of expiredRows) {
-    const time = typeof kept === 'string' ? sql`${kept}::interval` : keptFor(kept);
-    const isExpired = sql`${sql.raw(expiresAt)} < ${steadyNow()} - ${time}`;
-    await attempt(table, () => deleteBatches(db, table, isExpired, batchesMax));
+  for (const [table, ...expiry] of indexed) {
+    await attempt(table, () => deleteBatches(db, table, isExpired(...expiry), batchesMax));
+  }
+  for (const [table, ...expiry] of unindexed) {
+    await attempt(table, async () => {
+      const range = { from: next.get(table) ?? 0, pagesMax, rowsMax: batchesMax * batchRows };
+      const result = await deleteByPage(db, table, isExpired(...expiry), range);
+      next.set(table, result.next);
+      return result.deleted;
+    });
   }
   await attempt('clients', () => removeUnusedClients(db, batchRows));
   if (failures.length === 0) return deleted;
   throw new AggregateError(failures, failures.map(({ message }) => message).join('; '));
+}
+
+function isExpired(expiresAt: string, kept: string | RawBuilder<number> = '0'): RawBuilder<unknown> {
+  const time = typeof kept === 'string' ? sql`${kept}::interval` : keptFor(kept);
+  return sql`${sql.raw(expiresAt)} < ${steadyNow()} - ${time}`;
 }
 
 /**
@@ -95,20 +128,40 @@ export async function deleteSupersededGrants(db: Database): Promise<number> {
   return Number(numAffectedRows ?? 0);
 }
 
-/** Starts the rounds. @returns a function that stops housekeeping and waits for the current round */
-export function startHousekeeping(db: Database, onError: (error: unknown) => void): () => Promise<void> {
-  let round: Promise<unknown> = Promise.resolve();
-  const timer = setInterval(() => {
-    round = runHousekeeping(db).catch(onError);
-  }, roundMs);
-  const grantsTimer = setInterval(() => {
-    round = round.then(() => deleteSupersededGrants(db)).catch(onError);
-  }, grantsMs);
-  timer.unref();
-  grantsTimer.unref();
+/**
+ * Starts the rounds. None begins before the one before it has ended.
+ * @param roundMs milliseconds between rounds
+ * @returns a function that stops housekeeping and waits for the current round
+ */
+export function startHousekeeping(
+  db: Database,
+  onError: (error: unknown) => void,
+  roundMs = roundPauseMs,
+): () => Promise<void> {
+  const next = new Map<string, number>();
+  const stop = new AbortController();
+  const pause = (ms: number) => sleep(ms, undefined, { signal: stop.signal, ref: false });
+  const rounds = async () => {
+    let grantsAt = performance.now() + grantsMs;
+    let pauseMs = roundMs;
+    for (;;) {
+      await pause(pauseMs);
+      try {
+        const deleted = await runHousekeeping(db, next, stop.signal);
+        const isBehind = Object.values(deleted).some((rows) => rows >= batchesMax * batchRows);
+        pauseMs = isBehind ? nextPauseMs : roundMs;
+        if (performance.now() < grantsAt) continue;
+        grantsAt += grantsMs;
+        await deleteSupersededGrants(db);
+      } catch (error) {
+        pauseMs = roundMs;
+        onError(error);
+      }
+    }
+  };
+  const ended = rounds().catch(() => {});
   return async () => {
-    clearInterval(timer);
-    clearInterval(grantsTimer);
-    await round;
+    stop.abort();
+    await ended;
   };
 }

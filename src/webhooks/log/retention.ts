@@ -5,7 +5,7 @@
 
 import { type RawBuilder, sql } from 'kysely';
 import { isId } from '../../crypto/ids.ts';
-import { deleteBatches } from '../../database/batches.ts';
+import { deleteByPage } from '../../database/batches.ts';
 import { type Database, isDatabaseUnavailable } from '../../database/database.ts';
 import { dropPartitions, ensurePartitions, listExpiredDays } from '../../database/partitions.ts';
 import { keptDays, readDeliveriesDays } from '../../database/retention.ts';
@@ -74,7 +74,7 @@ class Steps {
   }
 
   async delete(db: Database, table: string, condition: RawBuilder<unknown>): Promise<void> {
-    await this.run(table, () => deleteBatches(db, table, condition));
+    await this.run(table, () => deleteByPage(db, table, condition));
   }
 
   end(): void {
