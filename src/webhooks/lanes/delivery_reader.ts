@@ -10,7 +10,7 @@ import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
-import type { Tenant } from './delivery_memory.ts';
+import type { Tenant, TenantApp } from './delivery_memory.ts';
 import { type DueDelivery, loadEvents, readNewDeliveries } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
@@ -98,8 +98,9 @@ export class DeliveryReader {
     const lanes: Lane[] = [];
     const now = performance.now();
     const mayRead = (tenant: Tenant) => held.mayRead(tenant) && recorder.mayRead(tenant);
+    const mayReadFor = (app: TenantApp) => held.mayReadFor(app);
     while (lanes.length < lanesMax) {
-      const lane = held.readable.take(mayRead);
+      const lane = held.readable.take(mayRead, mayReadFor);
       if (lane === undefined) break;
       if (!lane.wantsMore) continue;
       // A lane with nothing in memory is woken by nothing else.

@@ -15,7 +15,7 @@ import { createSigningKeys, type SigningKeys } from '../sending/secret_keys.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import type { Secrets } from '../subscriptions/subscription_secrets.ts';
 import { AccountHolds } from './account_holds.ts';
-import type { Tenant } from './delivery_memory.ts';
+import type { Tenant, TenantApp } from './delivery_memory.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
 import { LaneGate } from './lane_gate.ts';
 import type { LaneState } from './lane_store.ts';
@@ -35,6 +35,7 @@ export class Lane extends LaneGate {
   readonly id: number;
   /** Whose memory the lane's deliveries count for. */
   readonly tenant: Tenant;
+  readonly app: TenantApp;
   subscription: Subscription;
   #secrets: Secrets;
   #keys: SigningKeys | null = null;
@@ -94,6 +95,7 @@ export class Lane extends LaneGate {
     super(state.isOpen);
     this.id = state.subscription.lane;
     this.tenant = tenant;
+    this.app = tenant.appOf(state.subscription.clientId);
     this.leasedAt = now;
     this.isProven = state.cursor > 0 && state.failures === 0;
     this.subscription = state.subscription;
@@ -163,7 +165,7 @@ export class Lane extends LaneGate {
     this.#freshFrom = 0;
     const due = this.#due.splice(0);
     this.#due.push(...due.filter((each) => !isOfAccount(each)));
-    for (const { position } of held) this.tenant.drop(position);
+    for (const { position } of held) this.app.drop(position);
     return held;
   }
 
@@ -218,8 +220,7 @@ export class Lane extends LaneGate {
   /** Drops deliveries that have not started. */
   dropWaiting(): void {
     this.generation += 1;
-    for (const { position } of this.#fresh.slice(this.#freshFrom)) this.tenant.drop(position);
-    for (const { position } of this.#due) this.tenant.drop(position);
+    for (const { position } of [...this.#fresh.slice(this.#freshFrom), ...this.#due]) this.app.drop(position);
     const first = this.#fresh[this.#freshFrom];
     if (first !== undefined) this.readThrough = first.sequence - 1;
     this.#fresh.length = 0;
@@ -242,10 +243,7 @@ export class Lane extends LaneGate {
     return this.freshCount + this.#due.length;
   }
 
-  /**
-   * Maximum waiting deliveries: some rounds of the window, so that a subscriber that never responds uses little
-   * memory.
-   */
+  /** Maximum waiting deliveries: some rounds of the window, so that a subscriber that never responds uses little memory. */
   get waitingLimit(): number {
     return Math.min(waitingMax, this.#window * (this.#window < windowMax ? 16 : waitingPerSlotMax));
   }
@@ -274,7 +272,7 @@ export class Lane extends LaneGate {
   /** Adds a delivery that was never attempted. Calls are in order of the sequence. */
   addFresh(waiting: LoadedDelivery): void {
     this.readThrough = waiting.sequence;
-    waiting.event = this.tenant.add(waiting.position, waiting.event);
+    waiting.event = this.app.add(waiting.position, waiting.event);
     this.#fresh.push(waiting);
   }
 
@@ -282,7 +280,7 @@ export class Lane extends LaneGate {
   addRetry(waiting: LoadedDelivery): void {
     if (this.#retrying.has(waiting.sequence)) return;
     this.#retrying.add(waiting.sequence);
-    waiting.event = this.tenant.add(waiting.position, waiting.event);
+    waiting.event = this.app.add(waiting.position, waiting.event);
     this.#due.push(waiting);
   }
 
@@ -326,7 +324,7 @@ export class Lane extends LaneGate {
     this.#rate?.take();
     this.inFlight += 1;
     this.started += 1;
-    this.tenant.begin();
+    this.app.begin();
     const waiting = this.next;
     if (this.#due.shift() !== undefined) return waiting;
     this.#freshFrom += 1;
@@ -340,7 +338,7 @@ export class Lane extends LaneGate {
   /** An attempt has ended, whatever its result. */
   end({ position }: LoadedDelivery): void {
     this.inFlight -= 1;
-    this.tenant.end(position);
+    this.app.end(position);
   }
 
   /** A delivery that was taken was not sent. */

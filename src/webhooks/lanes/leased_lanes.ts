@@ -10,13 +10,13 @@
  *
  * A tenant may take as much of a resource as is still free, up to its quota. So a single tenant gets half, n tenants get 1/(n +
  * 1) each. Of the leases and of the bytes in memory, a part is reserved for tenants that have none, or few bytes (shared/share.ts): a single
- * body may take more than what is still free.
+ * body may take more than what is still free. Of what a tenant may have in memory, a part is reserved for its apps that have few bytes.
  */
 
 import { isFree, reserveOf } from '../../shared/share.ts';
 import { defaultQuotas, type Quotas } from '../subscriptions/quotas.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
-import { DeliveryMemory, Tenant } from './delivery_memory.ts';
+import { DeliveryMemory, Tenant, type TenantApp } from './delivery_memory.ts';
 import type { Lane } from './lane.ts';
 import { RoundRobin } from './round_robin.ts';
 import { Sleepers } from './sleepers.ts';
@@ -101,12 +101,15 @@ export class LeasedLanes {
   add(lane: Lane): void {
     this.#byId.set(lane.id, lane);
     lane.tenant.lanes += 1;
+    lane.app.lanes += 1;
   }
 
   remove(lane: Lane): void {
     if (!this.#byId.delete(lane.id)) return;
     for (const set of [this.ready, this.sleeping, this.readable, this.retrying, this.due]) set.delete(lane);
     lane.tenant.lanes -= 1;
+    lane.app.lanes -= 1;
+    lane.tenant.forgetApp(lane.app);
     this.forgetTenant(lane.tenant);
   }
 
@@ -133,28 +136,33 @@ export class LeasedLanes {
     return this.memory.bytes >= this.quotas.waitingBytes;
   }
 
-  /** Whether each lane of the tenant gets one delivery at a time. */
-  isCrowded(tenant: Tenant): boolean {
-    return tenant.waiting >= waitingMax - this.memory.waiting || !this.#mayAdd(tenant.bytes, 0, 1);
+  /** Whether each lane of the app gets one delivery at a time. */
+  isCrowded(app: TenantApp): boolean {
+    return app.tenant.waiting >= waitingMax - this.memory.waiting || !this.#mayAdd(app, nothing, 1);
   }
 
-  /** Whether deliveries may be read for the tenant's lanes. */
+  /** Whether deliveries may be read for lanes of the tenant, at least for those of apps with few bytes. */
   mayRead({ bytes }: Tenant): boolean {
-    return this.#mayAdd(bytes, 0, emptyLaneFactor);
+    return bytes < this.#limitOf(bytes, 0, emptyLaneFactor);
+  }
+
+  /** Whether deliveries may be read for the app's lanes. */
+  mayReadFor(app: TenantApp): boolean {
+    return this.#mayAdd(app, nothing, emptyLaneFactor);
   }
 
   /**
    * Whether the lane may get another delivery. If memory is short, a lane with nothing in memory still gets one. So the other
-   * lanes of its tenant cannot starve it.
+   * lanes of its app cannot starve it.
    */
   hasSpace(lane: Lane): boolean {
-    if (!this.isCrowded(lane.tenant)) return this.memory.waiting < ampleMin || lane.waitingCount < fewPerLane;
-    return isEmptyLane(lane) && this.mayRead(lane.tenant);
+    if (!this.isCrowded(lane.app)) return this.memory.waiting < ampleMin || lane.waitingCount < fewPerLane;
+    return isEmptyLane(lane) && this.mayReadFor(lane.app);
   }
 
   /** Maximum deliveries that one read may add to a lane. */
-  readMax({ tenant }: Lane): number {
-    if (this.isCrowded(tenant)) return 1;
+  readMax({ app }: Lane): number {
+    if (this.isCrowded(app)) return 1;
     return this.memory.waiting < ampleMin ? Number.POSITIVE_INFINITY : fewPerLane;
   }
 
@@ -164,16 +172,37 @@ export class LeasedLanes {
   }
 
   /**
-   * Whether a tenant may have another body in memory.
-   * @param own its bytes @param planned bytes of all tenants that are about to be added @param factor by which it may exceed its share
+   * Whether an app of a tenant may have another body in memory.
+   * @param planned bytes that are about to be added @param factor by which it may exceed the share of its tenant
    */
-  #mayAdd(own: number, planned: number, factor: number): boolean {
+  #mayAdd(app: TenantApp, planned: PlannedBytes, factor: number): boolean {
+    const own = app.tenant.bytes + planned.ofTenant;
+    const limit = this.#limitOf(own, planned.ofAll, factor);
+    if (own >= limit) return false;
+    return app.bytes + planned.ofApp < this.#fewBytes || own < limit - reserveOf(limit);
+  }
+
+  /** Bytes up to which a tenant may have another body. @param own its bytes @param planned bytes of all tenants that are about to be added */
+  #limitOf(own: number, planned: number, factor: number): number {
     const { waitingBytes, waitingBytesPerAccount } = this.quotas;
     const free = waitingBytes - this.memory.bytes - planned;
-    if (own < waitingBytes / fewBytesPart) return free > 0;
-    return own < factor * Math.min(waitingBytesPerAccount, free - reserveOf(waitingBytes));
+    if (own < this.#fewBytes) return free > 0 ? Number.POSITIVE_INFINITY : 0;
+    return factor * Math.min(waitingBytesPerAccount, free - reserveOf(waitingBytes));
+  }
+
+  get #fewBytes(): number {
+    return this.quotas.waitingBytes / fewBytesPart;
   }
 }
+
+/** Bytes of bodies that are about to be added. */
+interface PlannedBytes {
+  ofAll: number;
+  ofTenant: number;
+  ofApp: number;
+}
+
+const nothing: PlannedBytes = { ofAll: 0, ofTenant: 0, ofApp: 0 };
 
 function isEmptyLane(lane: Lane): boolean {
   return lane.waitingCount === 0 && lane.inFlight === 0;
@@ -181,26 +210,29 @@ function isEmptyLane(lane: Lane): boolean {
 
 /** Decides for each delivery of a read, in order, whether its body may be taken into memory. */
 export class Admission {
-  readonly #mayAdd: (own: number, planned: number, factor: number) => boolean;
+  readonly #mayAdd: (app: TenantApp, planned: PlannedBytes, factor: number) => boolean;
   readonly #planned = new Map<Tenant, { positions: Set<number>; bytes: number }>();
+  readonly #ofApps = new Map<TenantApp, number>();
   readonly #served = new Set<Lane>();
   #bytes = 0;
 
-  constructor(mayAdd: (own: number, planned: number, factor: number) => boolean) {
+  constructor(mayAdd: (app: TenantApp, planned: PlannedBytes, factor: number) => boolean) {
     this.#mayAdd = mayAdd;
   }
 
   /** @param position position of the event @param bytes size of its body */
   admits(lane: Lane, position: number, bytes: number): boolean {
-    const { tenant } = lane;
+    const { tenant, app } = lane;
     const planned = this.#planned.get(tenant) ?? { positions: new Set(), bytes: 0 };
     if (tenant.has(position) || planned.positions.has(position)) return true;
     const factor = isEmptyLane(lane) && !this.#served.has(lane) ? emptyLaneFactor : 1;
-    if (!this.#mayAdd(tenant.bytes + planned.bytes, this.#bytes, factor)) return false;
+    const ofApp = this.#ofApps.get(app) ?? 0;
+    if (!this.#mayAdd(app, { ofAll: this.#bytes, ofTenant: planned.bytes, ofApp }, factor)) return false;
     this.#served.add(lane);
     this.#planned.set(tenant, planned);
     planned.positions.add(position);
     planned.bytes += bytes;
+    this.#ofApps.set(app, ofApp + bytes);
     this.#bytes += bytes;
     return true;
   }

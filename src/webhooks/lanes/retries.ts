@@ -57,7 +57,7 @@ export class Retries {
     if (lanes.length === 0) return;
     this.#isReading = true;
     const share = Math.max(1, Math.min(laneMax, Math.floor(readMax / lanes.length)));
-    const limits = new Map(lanes.map(({ id, tenant }) => [id, held.isCrowded(tenant) ? 1 : share]));
+    const limits = new Map(lanes.map(({ id, app }) => [id, held.isCrowded(app) ? 1 : share]));
     for (const lane of lanes) {
       lane.retryAt = Number.POSITIVE_INFINITY;
       lane.beginReadingRetries();

@@ -1,6 +1,6 @@
 /**
- * A round-robin queue: tenants take turns, and so do the lanes of a tenant. A tenant with ten thousand lanes gets as many turns
- * as a tenant with one.
+ * A round-robin queue: tenants take turns, and so do the apps of a tenant, and the lanes of an app. A tenant with ten thousand lanes gets as
+ * many turns as a tenant with one.
  *
  * A tenant that had nothing queued for some rounds has a head start of as many turns. While tenants with a head start are queued,
  * they get every second turn. Without it, a tenant with few deliveries would wait behind the backlogs of all others (compare the
@@ -10,14 +10,18 @@
  *   taken while it may not continue → set aside → queued again
  */
 
-import type { Tenant } from './delivery_memory.ts';
+import type { Tenant, TenantApp } from './delivery_memory.ts';
 import type { Lane } from './lane.ts';
 
 /** Maximum turns of a head start: as many as a lane may have attempts in flight. */
 const headStart = 32;
 
+const always = () => true;
+
 interface Queued {
-  readonly lanes: Set<Lane>;
+  readonly apps: Map<TenantApp, Set<Lane>>;
+  /** Apps that may not continue now, while others of the tenant may. Null if there is none. */
+  aside: Map<TenantApp, Set<Lane>> | null;
   /** Turns left of its head start. */
   left: number;
 }
@@ -37,6 +41,8 @@ export class RoundRobin {
   readonly #inLine = new Map<Tenant, Queued>();
   /** Tenants that may not continue now. The event that they wait for puts them back into the queue. */
   readonly #setAside = new Map<Tenant, Queued>();
+  /** What is queued with apps set aside. */
+  readonly #partly = new Set<Queued>();
   readonly #gone = new WeakMap<Tenant, Gone>();
   /** Turns that tenants without a head start have had. */
   #turns = 0;
@@ -59,59 +65,119 @@ export class RoundRobin {
   }
 
   add(lane: Lane): void {
-    const { tenant } = lane;
-    const queued = this.#starting.get(tenant) ?? this.#inLine.get(tenant) ?? this.#setAside.get(tenant);
-    if (queued !== undefined) {
-      queued.lanes.add(lane);
+    const { tenant, app } = lane;
+    const queued = this.#find(tenant);
+    if (queued === undefined) {
+      this.#queue(tenant, {
+        apps: new Map([[app, new Set([lane])]]),
+        aside: null,
+        left: this.#leftOf(tenant),
+      });
       return;
     }
-    this.#queue(tenant, { lanes: new Set([lane]), left: this.#leftOf(tenant) });
+    const lanes = queued.apps.get(app) ?? queued.aside?.get(app);
+    if (lanes !== undefined) {
+      lanes.add(lane);
+      return;
+    }
+    // Of a tenant without another app that may continue, this one still may.
+    const mayContinue = queued.apps.size === 0;
+    queued.apps.set(app, new Set([lane]));
+    if (mayContinue && this.#setAside.delete(tenant)) this.#queue(tenant, queued);
   }
 
   delete(lane: Lane): void {
-    for (const tenants of [this.#starting, this.#inLine, this.#setAside]) {
-      const queued = tenants.get(lane.tenant);
-      if (queued === undefined || !queued.lanes.delete(lane) || queued.lanes.size > 0) continue;
-      tenants.delete(lane.tenant);
-      this.#leave(lane.tenant, queued);
+    const { tenant, app } = lane;
+    const queued = this.#find(tenant);
+    if (queued === undefined) return;
+    for (const apps of [queued.apps, queued.aside]) {
+      const lanes = apps?.get(app);
+      if (lanes?.delete(lane) && lanes.size === 0) apps?.delete(app);
     }
+    if (queued.aside?.size === 0) this.#restore(queued);
+    if (queued.apps.size > 0 || queued.aside !== null) return;
+    for (const tenants of [this.#starting, this.#inLine, this.#setAside]) tenants.delete(tenant);
+    this.#leave(tenant, queued);
   }
 
-  /** Takes the next lane of the first tenant that may continue. Sets the tenants before it aside. */
-  take(mayContinue: (tenant: Tenant) => boolean): Lane | undefined {
+  /**
+   * Takes the next lane of the first tenant that may continue. Sets the tenants before it aside.
+   * @param mayContinueFor sets apps of a tenant aside
+   */
+  take(
+    mayContinue: (tenant: Tenant) => boolean,
+    mayContinueFor: (app: TenantApp) => boolean = always,
+  ): Lane | undefined {
     const [first, second] = this.#wasStarting
       ? [this.#inLine, this.#starting]
       : [this.#starting, this.#inLine];
-    return this.#takeFrom(first, mayContinue) ?? this.#takeFrom(second, mayContinue);
+    return (
+      this.#takeFrom(first, mayContinue, mayContinueFor) ??
+      this.#takeFrom(second, mayContinue, mayContinueFor)
+    );
   }
 
-  /** Puts a tenant that was set aside back into the queue. */
+  /** Puts a tenant that was set aside, or whose apps were, back into the queue. */
   requeue(tenant: Tenant): void {
-    const queued = this.#setAside.get(tenant);
+    const queued = this.#find(tenant);
     if (queued === undefined) return;
-    this.#setAside.delete(tenant);
-    this.#queue(tenant, queued);
+    this.#restore(queued);
+    if (this.#setAside.delete(tenant)) this.#queue(tenant, queued);
   }
 
   requeueAll(): void {
+    for (const queued of [...this.#partly]) this.#restore(queued);
     for (const [tenant, queued] of this.#setAside) this.#queue(tenant, queued);
     this.#setAside.clear();
   }
 
-  #takeFrom(tenants: Map<Tenant, Queued>, mayContinue: (tenant: Tenant) => boolean): Lane | undefined {
+  #find(tenant: Tenant): Queued | undefined {
+    return this.#starting.get(tenant) ?? this.#inLine.get(tenant) ?? this.#setAside.get(tenant);
+  }
+
+  #restore(queued: Queued): void {
+    if (queued.aside === null) return;
+    for (const [app, lanes] of queued.aside) queued.apps.set(app, lanes);
+    queued.aside = null;
+    this.#partly.delete(queued);
+  }
+
+  #takeFrom(
+    tenants: Map<Tenant, Queued>,
+    mayContinue: (tenant: Tenant) => boolean,
+    mayContinueFor: (app: TenantApp) => boolean,
+  ): Lane | undefined {
     for (const [tenant, queued] of tenants) {
       tenants.delete(tenant);
-      if (!mayContinue(tenant)) {
+      const lane = mayContinue(tenant) ? this.#takeOf(queued, mayContinueFor) : undefined;
+      if (lane === undefined) {
         this.#setAside.set(tenant, queued);
         continue;
       }
       this.#wasStarting = tenants === this.#starting;
       if (this.#wasStarting) queued.left -= 1;
       else this.#turns += 1;
-      const lane = queued.lanes.values().next().value as Lane;
-      queued.lanes.delete(lane);
-      if (queued.lanes.size > 0) this.#queue(tenant, queued);
+      if (queued.apps.size > 0) this.#queue(tenant, queued);
+      else if (queued.aside !== null) this.#setAside.set(tenant, queued);
       else this.#leave(tenant, queued);
+      return lane;
+    }
+    return undefined;
+  }
+
+  /** Takes a lane of the first app that may continue, which then comes after the others. Sets the apps before it aside. */
+  #takeOf(queued: Queued, mayContinueFor: (app: TenantApp) => boolean): Lane | undefined {
+    for (const [app, lanes] of queued.apps) {
+      queued.apps.delete(app);
+      if (!mayContinueFor(app)) {
+        queued.aside ??= new Map();
+        queued.aside.set(app, lanes);
+        this.#partly.add(queued);
+        continue;
+      }
+      const lane = lanes.values().next().value as Lane;
+      lanes.delete(lane);
+      if (lanes.size > 0) queued.apps.set(app, lanes);
       return lane;
     }
     return undefined;

@@ -2,17 +2,20 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
+import { DeliveryMemory, Tenant, type TenantApp } from '../../../src/webhooks/lanes/delivery_memory.ts';
 import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { RoundRobin } from '../../../src/webhooks/lanes/round_robin.ts';
 
 const memory = new DeliveryMemory();
 const always = () => true;
 
-/** A queue looks only at the tenant of a lane. */
+/** A queue looks only at the tenant of a lane, and at its app. */
 function lanesOf(name: string, count: number): Lane[] {
-  const tenant = new Tenant(name, memory);
-  return Array.from({ length: count }, () => ({ tenant }) as Lane);
+  return lanesOfApp(new Tenant(name, memory), null, count);
+}
+
+function lanesOfApp(tenant: Tenant, clientId: string | null, count: number): Lane[] {
+  return Array.from({ length: count }, () => ({ tenant, app: tenant.appOf(clientId) }) as Lane);
 }
 
 /** Takes lanes and puts each back, like a lane that has more to send. @returns the names of their tenants */
@@ -142,4 +145,40 @@ test('a tenant that may not continue is set aside until it is requeued', () => {
   queue.delete(first);
   assert.equal(queue.isEmpty, true);
   assert.equal(queue.take(always), undefined);
+});
+
+test('an app with one lane gets as many turns as another of its tenant with a thousand', () => {
+  const queue = new RoundRobin();
+  const tenant = new Tenant('user', memory);
+  const [one] = lanesOfApp(tenant, 'one', 1) as [Lane];
+  for (const lane of [...lanesOfApp(tenant, 'many', 1_000), one]) queue.add(lane);
+  let turns = 0;
+  for (let count = 0; count < 100; count += 1) {
+    const lane = queue.take(always) as Lane;
+    queue.add(lane);
+    if (lane === one) turns += 1;
+  }
+  assert.equal(turns, 50);
+});
+
+test('an app that may not continue is set aside while other apps of its tenant have their turns', () => {
+  const queue = new RoundRobin();
+  const tenant = new Tenant('user', memory);
+  const full = lanesOfApp(tenant, 'full', 2);
+  const [lane] = lanesOfApp(tenant, 'other', 1) as [Lane];
+  const mayContinueFor = (app: TenantApp) => app.clientId !== 'full';
+  for (const each of [...full, lane]) queue.add(each);
+  assert.equal(queue.take(always, mayContinueFor), lane);
+  assert.equal(queue.isEmpty, true);
+  queue.add(full[0] as Lane);
+  assert.equal(queue.take(always, mayContinueFor), undefined);
+  queue.add(lane);
+  assert.equal(queue.take(always, mayContinueFor), lane);
+  queue.requeue(tenant);
+  assert.equal(queue.take(always, mayContinueFor), undefined);
+  queue.requeueAll();
+  assert.equal(queue.take(always), full[0]);
+  assert.equal(queue.take(always, mayContinueFor), undefined);
+  queue.delete(full[1] as Lane);
+  assert.equal(queue.isUnused, true);
 });
