@@ -2,8 +2,8 @@
  * GET on a collection or sub-collection, with keyset pagination. A page starts after the position where the previous page ended.
  * So a traversal returns each resource that exists all the time exactly once, also if others are inserted or deleted.
  *
- * A collection is read in two parts: the user's own resources, and readable resources of others. Each part is read from an
- * index in the order of the list, and at most one page long. Resources that the user may not read add no cost.
+ * A collection is read in two parts: the user's own resources, and readable resources of others. Each part is at most one page long. With at
+ * most one condition it is read from an index in the order of the list; other lists take turns (list_turns.ts).
  *
  * All clients of a node share its memory and its server thread, so a page also ends when its values are large.
  */
@@ -50,7 +50,8 @@ export async function listResources(
     throw notFound(type.parent);
   }
   const part = partOf(type, query, name, after);
-  const row = await select(db, type, principal, part, parentId).catch((error: unknown) => {
+  const author = query.filters.find((filter) => filter.name === 'author')?.value;
+  const row = await select(db, type, principal, part, author, parentId).catch((error: unknown) => {
     // SQLSTATE class 22: the column's type rejects the cursor's key, so the cursor is forged or of another list.
     if (/^22/.test(String((error as { code?: unknown }).code))) {
       throw new Problem(400, 'after is not a cursor of this list.', { code: 'invalid-cursor', cause: error });
@@ -124,24 +125,24 @@ async function select(
   type: ResourceType,
   { accountId }: Principal,
   { columns, cells, where, order, outerOrder, limit }: Part,
+  author: unknown,
   parentId: string | undefined,
 ): Promise<CellsRow> {
   const table = tableOf(type);
+  const own = sql`(select ${columns} from ${table} where author = ${accountId} and ${where} order by ${order} limit ${limit})`;
+  const others = sql`(select * from (
+    select ${columns} from ${table} where ${readableByAll(type)} and ${where}
+    order by ${order} limit ${limit}) as r
+    -- The user's own are in the other part. Left out here before the limit, they would all be read, to find others.
+    where author is distinct from ${accountId}::uuid)`;
+  const parts = author === undefined ? sql`${own} union all ${others}` : author === accountId ? own : others;
   const found =
     type.parent !== null
       ? sql`
         select ${columns} from ${table} where parent_id = ${parentId} and ${where}
         order by ${order} limit ${limit}`
       : sql`
-        select * from (
-          (select ${columns} from ${table} where author = ${accountId} and ${where} order by ${order} limit ${limit})
-          union all
-          (select * from (
-            select ${columns} from ${table} where ${readableByAll(type)} and ${where}
-            order by ${order} limit ${limit}) as r
-            -- The user's own are in the other part. Left out here before the limit, they would all be read, to find others.
-            where author is distinct from ${accountId}::uuid)
-        ) as v
+        select * from (${parts}) as v
         order by ${outerOrder} limit ${limit}`;
   const { rows } = await sql<CellsRow>`${varied}
     select ${cells}, (count(*) filter (where v._before + v._bytes <= ${pageBytesMax}))::text as _fitting from (

@@ -21,6 +21,7 @@ import { requireUser } from './create.ts';
 import { batchCreations } from './creations.ts';
 import { embed } from './expansions.ts';
 import { listResources } from './list.ts';
+import { ListTurns } from './list_turns.ts';
 import { mergedValues, patchedValues, replacedValues } from './patch.ts';
 import { readListQuery, readResourceQuery } from './query.ts';
 import { createReader } from './reader.ts';
@@ -35,6 +36,7 @@ import {
 import { findVisible, notFound, type OwnedRow, type Row } from './resource.ts';
 import { type ResourceAction, type ResourceType, withChildren } from './resource_type.ts';
 import { actionSchema, createSchema, replaceSchema } from './schemas.ts';
+import { isIndexed } from './table.ts';
 import { bodyCheck } from './validation.ts';
 
 export interface OperationsContext {
@@ -88,22 +90,23 @@ export interface ResourceOperation {
   handle: Handler;
 }
 
-/** Creates the operations of all collections. Their batches are shared by all callers, so this is called once. */
+/** Creates the operations of all collections. Their batches and turns are shared by all callers, so this is called once. */
 export function createOperations(
   context: OperationsContext,
   collections: readonly ResourceType[],
 ): ResourceOperation[] {
-  return collections.flatMap(withChildren).flatMap((type) => operationsOf(context, type));
+  const turns = new ListTurns();
+  return collections.flatMap(withChildren).flatMap((type) => operationsOf(context, type, turns));
 }
 
-function operationsOf(context: OperationsContext, type: ResourceType): ResourceOperation[] {
+function operationsOf(context: OperationsContext, type: ResourceType, turns: ListTurns): ResourceOperation[] {
   const { readScope, writeScope } = type;
   const list = type.parent === null ? `/${type.name}` : `/${type.parent.name}/:parent/${type.name}`;
   const one = `${list}/:id`;
   const reading = { type, action: null, scope: readScope, method: 'GET' } as const;
   const writing = { type, action: null, scope: writeScope } as const;
   const operations: ResourceOperation[] = [
-    { ...reading, kind: 'list', url: list, handle: listHandler(context, type, list) },
+    { ...reading, kind: 'list', url: list, handle: listHandler(context, type, list, turns) },
     { ...reading, kind: 'read', url: one, handle: readHandler(context, type) },
     { ...writing, kind: 'create', method: 'POST', url: list, handle: createHandler(context, type) },
   ];
@@ -126,10 +129,13 @@ function operationsOf(context: OperationsContext, type: ResourceType): ResourceO
   ];
 }
 
-function listHandler({ db }: OperationsContext, type: ResourceType, path: string): Handler {
+function listHandler({ db }: OperationsContext, type: ResourceType, path: string, turns: ListTurns): Handler {
   return async ({ request, principal, parentId, withoutLinks = false }) => {
     const query = readListQuery(type, request.query);
-    const { cells, count, nextAfter } = await listResources(db, type, principal, query, parentId);
+    const read = () => listResources(db, type, principal, query, parentId);
+    const { cells, count, nextAfter } = isIndexed(type, query, principal.accountId)
+      ? await read()
+      : await turns.run(principal, read);
     if (withoutLinks) {
       const write = resourceWriter(type, principal, cells, query.fields, withoutLinks);
       const { items, shown } = writeItems(count, write);

@@ -58,7 +58,9 @@ export function batchSingles(
   });
   const guarded = new Batcher<SingleEvent, JsonResponse>({
     execute: async (singles) => {
-      const { outcomes, stored } = await db.transaction().execute((tx) => storeGuarded(tx, singles));
+      const { outcomes, stored } = await untilStored(() =>
+        db.transaction().execute((tx) => storeGuarded(tx, singles)),
+      );
       onPublished(stored);
       return outcomes;
     },
@@ -95,6 +97,17 @@ async function storeKnown(db: Database | Transaction, singles: readonly SingleEv
       return { outcomes, stored };
     }
     for (const accountId of await unknownAccounts(db, good)) unknown.add(accountId);
+  }
+}
+
+/** Repeats a transaction in which an account was deleted: the next one refuses its events, and only these. */
+async function untilStored(store: () => Promise<Stored>): Promise<Stored> {
+  for (;;) {
+    try {
+      return await store();
+    } catch (error) {
+      if (!(error instanceof Problem && error.code === 'account-deleted')) throw error;
+    }
   }
 }
 

@@ -3,6 +3,10 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
+import { readListQuery } from '../../src/collections/query.ts';
+import type { ResourceType } from '../../src/collections/resource_type.ts';
+import { isIndexed } from '../../src/collections/table.ts';
+import { loadPlatform } from '../../src/platform.ts';
 import { createApiUser } from '../support/clients/api_client.ts';
 // First, so that it sees the server's connections.
 import { captureStatements, planModes, rowsOf } from '../support/database/plans.ts';
@@ -39,4 +43,38 @@ test('the user’s own resources are not read in search of those of others', asy
     path = body._links.next?.href;
   }
   assert.equal(seen.size, 5_005);
+});
+
+test('a list that takes no turns reads few rows, whatever its owner has', async () => {
+  const { collections } = await loadPlatform(null);
+  const articles = collections[0] as ResourceType;
+  const [user, other] = [await createApiUser(server), await createApiUser(server)];
+  // The drafts come first in one order and last in the other.
+  for (const { account } of [user, other]) {
+    await sql`
+      insert into articles (id, author, created_at, updated_at, title, state, published_at)
+      select gen_random_uuid(), ${account.id}, now(), now(), 'article ' || n, state,
+        case when state = 'published' then now() - n * interval '1 s' end
+      from generate_series(1, 3000) n, unnest(array['draft', 'published']) as state`.execute(server.db);
+  }
+  await sql`analyze articles`.execute(server.db);
+  const slow: string[] = [];
+  for (const sort of ['created_at', '-created_at', 'published_at', '-published_at']) {
+    for (const state of ['', '&state=draft', '&state=published']) {
+      for (const author of ['', user.account.id, other.account.id]) {
+        const text = `limit=10&sort=${sort}${state}${author === '' ? '' : `&author=${author}`}`;
+        const query = readListQuery(articles, Object.fromEntries(new URLSearchParams(text)));
+        const statements = await captureStatements('force_custom_plan', async () => {
+          assert.equal((await user.request('GET', `/articles?${text}`)).status, 200);
+        });
+        const rows = rowsOf(statements);
+        if (!isIndexed(articles, query, user.account.id)) slow.push(`${text}: ${rows}`);
+        else assert.ok(rows < 200, `${text}: ${rows} rows`);
+      }
+    }
+  }
+  assert.ok(
+    slow.some((each) => Number(each.split(': ')[1]) >= 3_000),
+    slow.join('; '),
+  );
 });

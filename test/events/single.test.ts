@@ -177,6 +177,46 @@ test('concurrent requests with one Idempotency-Key publish one event', async () 
   assert.deepEqual(await storedIds(run), [again.body.id]);
 });
 
+test('events of others do not fail with those of an account that is deleted while the batch waits', async () => {
+  const [doomed, other] = [await createApp(server), await createApp(server)];
+  const run = randomUUID();
+  const send = (account: string, key: string) =>
+    publisher('POST', '/events', {
+      json: { id: `${key}-${run}`, kind: 'push', account, body: pushBody(run) },
+      headers: { 'idempotency-key': `${key}-${run}` },
+    });
+  const [reserved, given] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  // Another transaction has one of the ids, until it is rolled back.
+  const reserving = server.db.transaction().execute(async (tx) => {
+    await sql`insert into event_ids (id, content) values (${`a-${run}`}, '')`.execute(tx);
+    reserved.resolve();
+    await given.promise;
+    throw new Error('rolled back');
+  });
+  await reserved.promise;
+  const answers = Promise.all([send(doomed.account.id, 'a'), send(other.account.id, 'b')]);
+  await until(
+    async () => {
+      const { rows } = await sql`
+        select from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock' and query like '%insert into event_ids%'`.execute(
+        server.db,
+      );
+      return rows.length;
+    },
+    (count) => count === 1,
+  );
+  await sql`delete from accounts where id = ${doomed.account.id}`.execute(server.db);
+  given.resolve();
+  await assert.rejects(reserving, /rolled back/);
+  const statuses = (await answers).map(({ status, body }) => [status, body.errors?.[0].code]);
+  assert.deepEqual(statuses, [
+    [422, 'unknown-account'],
+    [202, undefined],
+  ]);
+  assert.equal((await storedIds(run)).length, 1);
+});
+
 test('each request is checked by itself: token, scope and rate', async (t) => {
   const limited = await startTestServer(t, { NUNCIO_RATE_LIMIT: '20' });
   const app = await createApp(limited);
