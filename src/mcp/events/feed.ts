@@ -169,7 +169,8 @@ export class Feeds {
         },
       },
       sealer,
-      { ...quotas, ...settings },
+      quotas,
+      settings,
     ).catch((error: unknown) => {
       throw error instanceof QuotaExceeded ? exhausted(errors, error) : error;
     });
