@@ -37,8 +37,8 @@ import type { DeliveryKeyring } from './webhooks/sending/delivery_keyring.ts';
 import { AgentCursors } from './webhooks/subscriptions/agent_cursor.ts';
 import type { Webhooks } from './webhooks/webhooks.ts';
 
-/** Tool calls in progress, so that slow tools of one app leave room for the others. */
-const toolCallLimits: SlotLimits = { token: 20, owner: 40, app: 200, node: 400 };
+/** Tool calls in progress, so that slow tools of one app leave room for the others. An app gets 40 of those of an account (shared/share.ts). */
+const toolCallLimits: SlotLimits = { token: 20, owner: 92, app: 200, node: 400 };
 
 export interface ResourceParts {
   config: Config;

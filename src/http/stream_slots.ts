@@ -1,9 +1,9 @@
 /**
  * Limits of responses that stay open: for a token, for an account (or an app that acts for itself), for an app with all its users, and for
  * a node. New tokens are easy to get, new accounts are not, and an app may have many accounts. Ten accounts with two apps could fill a
- * node. So a stream that finds its app or node full takes the place of one of the app or account that has most, if that has at least two more
- * than its own: whoever has few streams always gets one. What cannot be resumed ends for nobody, so accounts have shares of it instead
- * (shared/share.ts). A server that stops ends them all.
+ * node, and one app all that its user may have. So a stream that finds its account, app or node full takes the place of one of the app or
+ * account that has most there, if that has at least two more than its own: whoever has few streams always gets one. What cannot be resumed
+ * ends for nobody, so accounts, and the apps of an account, have shares of it instead (shared/share.ts). A server that stops ends them all.
  *
  *   taken → aborted (shutdown, or its place is needed) | released
  */
@@ -28,6 +28,8 @@ export interface SlotHolder {
   owner: string;
   clientId: string;
 }
+
+type Group = 'owner' | 'clientId';
 
 /** Why a signal aborted: the place is needed for somebody with fewer streams. */
 export const displaced = 'displaced';
@@ -58,7 +60,8 @@ export class StreamSlots {
   }
 
   /** @throws Problem 429 if the token, its owner or its app has too many, 503 if the node has */
-  take({ tokenId, owner, clientId }: SlotHolder): AbortController {
+  take(holder: SlotHolder): AbortController {
+    const { tokenId, owner, clientId } = holder;
     const { token, owner: ofOwner, app, node } = this.#limits;
     const counts = { token: 0, owner: 0, app: 0, ownerInApp: 0 };
     for (const each of this.#open.values()) {
@@ -72,20 +75,30 @@ export class StreamSlots {
     if (counts.token >= token) {
       throw tooMany(429, `A token can have at most ${token} ${this.#noun}.`);
     }
-    if (counts.owner >= ofOwner) {
-      throw tooMany(429, `An account can have at most ${ofOwner} ${this.#noun} on a node.`);
+    const ended: AbortController[] = [];
+    const endOne = (groups: readonly Group[], isMeant: (each: SlotHolder) => boolean, problem: Problem) => {
+      const found = this.#findOneOfMost(holder, groups, isMeant);
+      if (found === undefined) throw problem;
+      ended.push(found);
+    };
+    if (this.#isFull(ofOwner, counts.owner, counts.ownerInApp)) {
+      const problem = tooMany(429, `An account can have at most ${ofOwner} ${this.#noun} on a node.`);
+      endOne(['clientId'], (each) => each.owner === owner, problem);
     }
-    const ofApp = this.#isFull(app, counts.app, counts.ownerInApp);
-    const holder = { tokenId, owner, clientId };
-    if (ofApp && !this.#displace(holder, ['owner'], clientId)) {
-      throw tooMany(429, `An app can have at most ${app} ${this.#noun} on a node.`);
+    if (this.#isFull(app, counts.app, counts.ownerInApp)) {
+      const problem = tooMany(429, `An app can have at most ${app} ${this.#noun} on a node.`);
+      endOne(['owner'], (each) => each.clientId === clientId, problem);
     }
-    const ofNode = !ofApp && this.#isFull(node, this.#open.size, counts.owner);
-    if (ofNode && !this.#displace(holder, ['clientId', 'owner'], null)) {
-      throw tooMany(503, `This node can have no more ${this.#noun}. Try again.`);
+    if (ended.length === 0 && this.#isFull(node, this.#open.size, counts.owner)) {
+      const problem = tooMany(503, `This node can have no more ${this.#noun}. Try again.`);
+      endOne(['clientId', 'owner'], () => true, problem);
+    }
+    for (const one of ended) {
+      this.#open.delete(one);
+      one.abort(displaced);
     }
     const slot = new AbortController();
-    this.#open.set(slot, holder);
+    this.#open.set(slot, { tokenId, owner, clientId });
     return slot;
   }
 
@@ -95,13 +108,17 @@ export class StreamSlots {
   }
 
   /**
-   * Ends a response of whoever has most.
-   * @param groups what is compared, in this order @param clientId only responses of this app; null for all
-   * @returns whether there is room now
+   * Finds a response of whoever has most, to end it.
+   * @param groups what is compared, in this order @param isMeant whose responses are compared
+   * @returns undefined if nobody has at least two more than the holder
    */
-  #displace(holder: SlotHolder, groups: readonly ('owner' | 'clientId')[], clientId: string | null): boolean {
-    if (!this.#areResumable) return false;
-    const open = [...this.#open].filter(([, each]) => clientId === null || each.clientId === clientId);
+  #findOneOfMost(
+    holder: SlotHolder,
+    groups: readonly Group[],
+    isMeant: (each: SlotHolder) => boolean,
+  ): AbortController | undefined {
+    if (!this.#areResumable) return undefined;
+    const open = [...this.#open].filter(([, each]) => isMeant(each));
     for (const group of groups) {
       const byGroup = Map.groupBy(open, ([, each]) => each[group]);
       const own = byGroup.get(holder[group])?.length ?? 0;
@@ -112,12 +129,9 @@ export class StreamSlots {
         (a, b) => b.length - a.length,
       );
       const [[slot] = []] = ofOwner;
-      if (slot === undefined) continue;
-      this.#open.delete(slot);
-      slot.abort(displaced);
-      return true;
+      if (slot !== undefined) return slot;
     }
-    return false;
+    return undefined;
   }
 
   release(slot: AbortController): void {

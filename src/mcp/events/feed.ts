@@ -8,6 +8,8 @@
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { Principal } from '../../grants/principal.ts';
+import { waitElsewhere } from '../../http/overload/request_place.ts';
+import { LimitedWork, NoTurnError } from '../../shared/limited_work.ts';
 import {
   type AgentLane,
   type AgentLaneFinder,
@@ -61,6 +63,13 @@ const roundsMax = 5;
 /** How often to ask again while three replays of a lane are running, in milliseconds. */
 const busyMs = 5_000;
 
+/**
+ * Lanes in which agents continue at once with the cursor of another one. The statement takes as long as the lane has deliveries, and an agent can
+ * repeat the cursor at will. And how many such requests of an account may wait for their turn.
+ */
+const resumedMax = 2;
+const waitingMax = 4;
+
 /** What a request asks for. */
 export interface FeedRequest {
   kind: AgentKind;
@@ -90,6 +99,7 @@ export interface FeedPlace {
 export class Feeds {
   readonly #options: FeedOptions;
   readonly #findLane: AgentLaneFinder;
+  readonly #resuming = new LimitedWork(resumedMax);
 
   constructor(options: FeedOptions) {
     this.#options = options;
@@ -137,7 +147,7 @@ export class Feeds {
       if (!lane.isOpen) throw errors.create('Forbidden', { reason: 'suspended' });
       if (!(await this.#keep(lane))) continue;
       if (place === null) return { lane, after: lane.head, isTruncated: false };
-      if (place.lane !== lane.lane) return this.#resume(lane, place, request.maxAgeMs);
+      if (place.lane !== lane.lane) return this.#resume(lane, place, request);
       // A failover may have lost the newest deliveries.
       const isLost = place.sequence > lane.head;
       return { lane, after: isLost ? lane.head : place.sequence, isTruncated: isLost };
@@ -169,7 +179,8 @@ export class Feeds {
         },
       },
       sealer,
-      { ...quotas, ...settings },
+      quotas,
+      settings,
     ).catch((error: unknown) => {
       throw error instanceof QuotaExceeded ? exhausted(errors, error) : error;
     });
@@ -196,12 +207,21 @@ export class Feeds {
     return (await renewAgentSubscription(db, id, laneMs)) !== undefined;
   }
 
-  async #resume(lane: AgentLane, place: AgentPlace, maxAgeMs: number | null): Promise<FeedPlace> {
+  async #resume(
+    lane: AgentLane,
+    place: AgentPlace,
+    { accountId, maxAgeMs }: Pick<FeedRequest, 'accountId' | 'maxAgeMs'>,
+  ): Promise<FeedPlace> {
     const { db, errors, recover } = this.#options;
-    const resumed = await resumeInLane(db, lane.lane, place, maxAgeMs);
-    if (resumed === undefined) {
-      throw errors.create('ResourceExhausted', { limit: 'replays', retryAfterMs: busyMs });
-    }
+    const busy = () => errors.create('ResourceExhausted', { limit: 'replays', retryAfterMs: busyMs });
+    if (this.#resuming.waitingOf(accountId) >= waitingMax) throw busy();
+    const resume = () => resumeInLane(db, lane.lane, place, maxAgeMs);
+    const resumed = await waitElsewhere(() => this.#resuming.run(accountId, resume)).catch(
+      (error: unknown) => {
+        throw error instanceof NoTurnError ? busy() : error;
+      },
+    );
+    if (resumed === undefined) throw busy();
     const { after, isTruncated, isStarted } = resumed;
     if (isStarted) recover();
     return { lane: { ...lane, isReplaying: lane.isReplaying || isStarted }, after, isTruncated };

@@ -146,7 +146,8 @@ export class Subscriber {
         ...{ retrySchedule: [...agentScheduleSeconds], lifetimeMs: wanted.lifetimeMs, isVerified: true },
       },
       sealer,
-      { ...quotas, ...settings },
+      quotas,
+      settings,
     );
     if (created === undefined) throw errors.create('Forbidden', { reason: 'access_revoked' });
     const { subscription, isNew } = created;

@@ -44,11 +44,11 @@ const failureMs = 60_000;
 const ownersMax = 10_000;
 /**
  * Handshakes in progress on this node, those of one app with all its users, and those of one account with all its apps. Of the first two, accounts
- * have shares (shared/share.ts), which leave one account alone what an account may have.
+ * have shares (shared/share.ts), and of the last one apps, which leave one app alone ten.
  */
 const inProgressMax = 100;
 const inProgressOfAppMax = 24;
-const inProgressOfAccountMax = 10;
+const inProgressOfAccountMax = 22;
 /**
  * Milliseconds in which a URL that has echoed needs no other handshake with the same owner: usually, and for agents, which subscribe one
  * URL to many kinds. Maximum number of such URLs.
@@ -161,9 +161,10 @@ export class Handshakes {
     const ofApp = this.#inProgress.filter((each) => each.app === app);
     const isOwn = (each: Pick<HandshakeOwner, 'account'>) => each.account === account;
     const ofAccount = this.#inProgress.filter(isOwn).length;
+    const own = ofApp.filter(isOwn).length;
     if (!isFree(inProgressMax, this.#inProgress.length, ofAccount)) return 1_000;
-    if (!isFree(inProgressOfAppMax, ofApp.length, ofApp.filter(isOwn).length)) return 1_000;
-    if (ofAccount >= inProgressOfAccountMax) return 1_000;
+    if (!isFree(inProgressOfAppMax, ofApp.length, own)) return 1_000;
+    if (!isFree(inProgressOfAccountMax, ofAccount, own)) return 1_000;
     const now = performance.now();
     const failures = this.#failuresOf(app, host, now);
     const [oldest] = failures;

@@ -11,6 +11,7 @@ import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { type Database, inTransaction, type Transaction } from '../../database/database.ts';
 import type { Filter } from '../../events/filter.ts';
+import { freeOf } from '../../shared/share.ts';
 import type { Owner } from './owner.ts';
 import type { Quotas } from './quotas.ts';
 import { createSubscription, type Format } from './subscription.ts';
@@ -87,6 +88,7 @@ export interface NewAgentSubscription {
 /**
  * Creates a subscription, unless a live one has the key. Concurrent calls with one key create one. Use it in a transaction that does
  * nothing slow: it locks the account and the client.
+ * @param quotas of all subscriptions @param agentQuotas of those of agents, besides
  * @returns undefined if the grant was withdrawn
  * @throws QuotaExceeded
  */
@@ -94,7 +96,8 @@ export async function createAgentSubscription(
   db: Database | Transaction,
   wanted: NewAgentSubscription,
   sealer: Sealer,
-  quotas: Quotas & AgentQuotas,
+  quotas: Quotas,
+  agentQuotas: AgentQuotas,
 ): Promise<{ subscription: AgentSubscription; isNew: boolean } | undefined> {
   return inTransaction(db, async (tx) => {
     const { owner, mode, key, name, url, secret, format, version, description, retrySchedule, filter } =
@@ -108,7 +111,7 @@ export async function createAgentSubscription(
     await endIfExpired(tx, key, mode);
     const existing = await findAgentSubscription(tx, key, mode);
     if (existing !== undefined) return { subscription: existing, isNew: false };
-    await requireAgentQuota(tx, wanted, quotas);
+    await requireAgentQuota(tx, wanted, agentQuotas);
     const fields = {
       ...{
         url,
@@ -232,25 +235,31 @@ export async function endAgents(
   return rows.length;
 }
 
-/** @throws QuotaExceeded */
+/**
+ * The apps of an account have shares of what it may have (shared/share.ts): one with a few grants could use up all of it.
+ * @throws QuotaExceeded
+ */
 async function requireAgentQuota(
   tx: Transaction,
   { owner, mode }: NewAgentSubscription,
   { subscriptionsPerGrant, subscriptionsPerAccount }: AgentQuotas,
 ): Promise<void> {
-  const { rows } = await sql<{ of_grant: number; of_account: number }>`
+  const { rows } = await sql<{ of_grant: number; of_app: number; of_account: number }>`
     select
       (select count(*)::int from agent_subscriptions
         where grant_id = ${owner.grantId} and mode = ${mode} and ended_at is null) as of_grant,
+      (select count(*)::int from agent_subscriptions a join subscriptions s on s.id = a.id
+        where a.account_id = ${owner.accountId} and a.mode = ${mode} and a.ended_at is null
+          and s.client_id = ${owner.clientId}) as of_app,
       (select count(*)::int from agent_subscriptions
         where account_id = ${owner.accountId} and mode = ${mode} and ended_at is null) as of_account`.execute(
     tx,
   );
-  const { of_grant: ofGrant, of_account: ofAccount } = rows[0] as (typeof rows)[number];
+  const { of_grant: ofGrant, of_app: ofApp, of_account: ofAccount } = rows[0] as (typeof rows)[number];
   if (ofGrant >= subscriptionsPerGrant) {
     throw new QuotaExceeded({ name: 'grant_subscriptions', limit: subscriptionsPerGrant });
   }
-  if (ofAccount >= subscriptionsPerAccount) {
+  if (freeOf(subscriptionsPerAccount, ofAccount, ofApp) <= 0) {
     throw new QuotaExceeded({ name: 'account_subscriptions', limit: subscriptionsPerAccount });
   }
 }

@@ -7,8 +7,9 @@ import { reportUnknown } from '../../shared/nearest.ts';
 
 export interface Quotas {
   /**
-   * Subscriptions of one account, whoever created them.
-   * @default 2,000
+   * Subscriptions of one account, whoever created them. An app that has some gets at most as many as the others leave
+   * free, after an eighth of the quota for apps that have none.
+   * @default 2,400
    */
   readonly subscriptionsPerAccount: number;
   /**
@@ -96,7 +97,7 @@ export interface Quotas {
 }
 
 export const defaultQuotas: Quotas = Object.freeze({
-  subscriptionsPerAccount: 2_000,
+  subscriptionsPerAccount: 2_400,
   subscriptionsPerClient: 100_000,
   subscriptionsPerGrant: 1_000,
   deliveriesPerEvent: 2_500,

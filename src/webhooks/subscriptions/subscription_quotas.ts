@@ -51,7 +51,7 @@ export async function requireQuota(tx: Transaction, owner: Owner, quotas: Quotas
 
 /**
  * Reads how much is left of each quota that applies to the owner's creations. Counting stops at the quota. The users of an app have shares of
- * its quota (shared/share.ts), so that a hundred of them do not use up all of it.
+ * its quota (shared/share.ts), so that a hundred of them do not use up all of it, and so have the apps of a user.
  */
 export async function readQuotaUse(
   db: Database | Transaction,
@@ -102,7 +102,9 @@ export async function readQuotaUse(
   const [own = 0] = used;
   return counted.map(({ name, limit }, index) => {
     const usedByAll = used[index] ?? 0;
-    const left = name === 'client_subscriptions' ? freeOf(limit, usedByAll, own) : limit - usedByAll;
+    const isShared =
+      name === 'client_subscriptions' || (name === 'account_subscriptions' && owner.kind === 'grant');
+    const left = isShared ? freeOf(limit, usedByAll, own) : limit - usedByAll;
     return { name, limit, left: Math.max(left, 0) };
   });
 }

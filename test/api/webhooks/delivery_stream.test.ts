@@ -1,4 +1,4 @@
-/** Limits of the live log: for a token, for an account or app, and for a node. */
+/** Limits of responses that stay open, such as the live log: for a token, for an account or app, for an app of an account, and for a node. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -36,6 +36,30 @@ test('one token cannot take all streams of its account', async () => {
   for (let stream = 0; stream < 5; stream += 1) assert.equal(await open('one', 'account'), undefined);
   assert.equal(await open('one', 'account'), 429);
   assert.equal(await open('two', 'account'), undefined);
+});
+
+test('one app cannot take all streams that its user may have', async () => {
+  const open = opener();
+  for (let stream = 0; stream < 20; stream += 1)
+    assert.equal(await open(`greedy ${stream}`, 'user', 'greedy app'), undefined);
+  // Another app of the user takes places of the first one, until both have as many.
+  for (let stream = 0; stream < 10; stream += 1)
+    assert.equal(await open(`other ${stream}`, 'user', 'other app'), undefined);
+  for (const app of ['other app', 'greedy app']) assert.equal(await open(`${app} more`, 'user', app), 429);
+});
+
+test('what cannot be resumed has shares for the apps of an account', () => {
+  const limits = { token: 20, owner: 92, app: 200, node: 400 };
+  const slots = new StreamSlots({ addHook: () => {} } as never, { limits, areResumable: false });
+  const countOf = (clientId: string) => {
+    let count = 0;
+    try {
+      for (; count < 100; count += 1)
+        slots.take({ tokenId: `${clientId} ${count}`, owner: 'user', clientId });
+    } catch {}
+    return count;
+  };
+  assert.deepEqual(['first', 'second', 'third'].map(countOf), [40, 20, 10]);
 });
 
 test('an app with many users can take half of the streams of a node', async () => {

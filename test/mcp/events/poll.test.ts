@@ -357,3 +357,38 @@ test('a cursor beyond what a failover left is truncated, and continues at the he
   assert.deepEqual([page.events, page.truncated], [[], true]);
   assert.equal((await poll(agent, { cursor: page.cursor })).truncated, false);
 });
+
+test('attack: cursors of ended lanes, sent many times at once, leave the database to others', async () => {
+  const agent = await createAgent();
+  const { cursor } = await poll(agent, {});
+  await add(agent, 'one');
+  await expire(agent);
+  await poll(agent, {});
+  const { promise: areAsked, resolve: free } = Promise.withResolvers<void>();
+  const isLocked = Promise.withResolvers<void>();
+  const locking = db.transaction().execute(async (tx) => {
+    await sql`lock table retries in access exclusive mode`.execute(tx);
+    isLocked.resolve();
+    await areAsked;
+  });
+  await isLocked.promise;
+  let refusals = 0;
+  const asked = Array.from({ length: 10 }, async () => {
+    const { body } = await callMcp(server, agent.token, 'events/poll', { name: 'push', cursor });
+    if (body.error?.data.limit === 'replays') refusals += 1;
+  });
+  // Two look, and four wait for their turn.
+  await until(
+    async () => refusals,
+    (count) => count === 4,
+  );
+  const { rows } = await sql`
+    select from pg_stat_activity
+    where datname = current_database() and wait_event_type = 'Lock' and query like '%unfinished as materialized%'`.execute(
+    db,
+  );
+  free();
+  await Promise.all([locking, ...asked]);
+  assert.equal(rows.length, 2);
+  assert.equal(refusals, 4);
+});

@@ -49,8 +49,5 @@ export function addAgentSubscription(
   fields: Partial<NewAgentSubscription> = {},
   limits: AgentQuotas = { subscriptionsPerGrant: 20, subscriptionsPerAccount: 100 },
 ) {
-  return createAgentSubscription(db, wantedSubscription(app, fields), sealer, {
-    ...defaultQuotas,
-    ...limits,
-  });
+  return createAgentSubscription(db, wantedSubscription(app, fields), sealer, defaultQuotas, limits);
 }

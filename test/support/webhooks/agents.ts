@@ -46,7 +46,8 @@ export async function addAgentWebhook(
       ...fields,
     },
     createSealer(testSecret, 'subscription-secret'),
-    { ...defaultQuotas, subscriptionsPerGrant: 20, subscriptionsPerAccount: 100 },
+    defaultQuotas,
+    { subscriptionsPerGrant: 20, subscriptionsPerAccount: 100 },
   );
   if (made === undefined) throw new Error('the grant is withdrawn');
   return made.subscription;

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import pg from 'pg';
-import { endClient, withdrawGrant } from '../../../src/grants/grant.ts';
+import { createGrant, endClient, withdrawGrant } from '../../../src/grants/grant.ts';
 import {
   type AgentQuotas,
   endExpiredAgents,
@@ -16,7 +16,7 @@ import {
 import { QuotaExceeded } from '../../../src/webhooks/subscriptions/subscription_quotas.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { addAgentSubscription } from '../../support/webhooks/agent_subscriptions.ts';
-import { type App, createApp, until } from '../../support/webhooks/apps.ts';
+import { type App, appScopes, createApp, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
@@ -76,7 +76,7 @@ test('agents 32: the same call of another grant makes another subscription', asy
 
 test('agents 36: quotas count live subscriptions of a grant and of an account, also concurrently', async () => {
   const app = await createApp(server);
-  const limits = { subscriptionsPerGrant: 3, subscriptionsPerAccount: 4 };
+  const limits = { subscriptionsPerGrant: 3, subscriptionsPerAccount: 8 };
   const attempt = (of: App, index: number) =>
     create(of, { arguments: `{"ref":"${index}"}` }, limits).catch((error: unknown) => error);
   const results = await Promise.all(Array.from({ length: 6 }, (_, index) => attempt(app, index)));
@@ -84,9 +84,46 @@ test('agents 36: quotas count live subscriptions of a grant and of an account, a
   assert.equal(refused.length, 3);
   assert.deepEqual(refused[0]?.quota, { name: 'grant_subscriptions', limit: 3 });
   const sibling = await createApp(server, { account: app.account });
-  const [first, second] = [await attempt(sibling, 1), await attempt(sibling, 2)];
-  assert.ok(!(first instanceof Error));
-  assert.deepEqual((second as QuotaExceeded).quota, { name: 'account_subscriptions', limit: 4 });
+  const made: unknown[] = [];
+  for (let index = 0; index < 3; index += 1) made.push(await attempt(sibling, index));
+  const last = made.pop() as QuotaExceeded;
+  assert.ok(made.every((each) => !(each instanceof Error)));
+  assert.deepEqual(last.quota, { name: 'account_subscriptions', limit: 8 });
+});
+
+test('other subscriptions of an account use up no quota of its agents', async () => {
+  const app = await createApp(server);
+  const agent = await createApp(server, { account: app.account });
+  const limits = { subscriptionsPerGrant: 2, subscriptionsPerAccount: 2 };
+  for (let index = 0; index < 3; index += 1)
+    await subscribe(app, { url: 'https://example.com/hooks', kinds: ['push'] });
+  assert.equal((await create(app, {}, limits)).isNew, true);
+  assert.equal((await create(agent, {}, limits)).isNew, true);
+});
+
+test('an app with many grants of a user leaves some of the quota to other agents', async () => {
+  const app = await createApp(server);
+  const limits = { subscriptionsPerGrant: 4, subscriptionsPerAccount: 16 };
+  const countOf = async (of: App, grants: number) => {
+    let count = 0;
+    for (let grant = 0; grant < grants; grant += 1) {
+      const grantId = await createGrant(db, {
+        accountId: of.account.id,
+        clientId: of.clientId,
+        scopes: appScopes,
+      });
+      for (let index = 0; index < 4; index += 1) {
+        const made = create({ ...of, grantId }, { arguments: `{"ref":"${index}"}` }, limits);
+        count += await made.then(
+          () => 1,
+          () => 0,
+        );
+      }
+    }
+    return count;
+  };
+  const other = await createApp(server, { account: app.account });
+  assert.deepEqual([await countOf(app, 4), await countOf(other, 4)], [7, 4]);
 });
 
 test('agents 55: expiry and unsubscribing end a subscription silently', async () => {
