@@ -194,6 +194,7 @@ export class WithdrawalList {
 
   /** Reads the entries after a position that the last complete read did not see. */
   async #readPage([transactionId, kind, subject]: Scan['position']): Promise<PageRow[]> {
+    const isAfter = sql`(transaction_id, kind, subject) > (${transactionId}::xid8, ${kind}, ${subject})`;
     // The snapshot of the statement itself: it tells which entries the statement could see.
     const { rows } = await withTimeout(
       readTimeoutMs,
@@ -202,9 +203,18 @@ export class WithdrawalList {
           extract(epoch from w.until - now())::float8 * 1000 as left_ms
         from (select pg_current_snapshot()::text as snapshot, current_epoch()::text as epoch) s
         left join (
-          select transaction_id, kind, subject, until from withdrawals
-          where (transaction_id, kind, subject) > (${transactionId}::xid8, ${kind}, ${subject})
-            and not pg_visible_in_snapshot(transaction_id, ${this.#snapshot}::pg_snapshot)
+          (select transaction_id, kind, subject, until from withdrawals
+          where transaction_id >= pg_snapshot_xmax(${this.#snapshot}::pg_snapshot) and ${isAfter}
+          order by transaction_id, kind, subject
+          limit ${pageRows})
+          union all
+          -- Each by the index: where one of these is open for long, very many others have ended since it began.
+          select late.* from pg_snapshot_xip(${this.#snapshot}::pg_snapshot) as open (id)
+          cross join lateral (
+            select transaction_id, kind, subject, until from withdrawals
+            where transaction_id = open.id and ${isAfter}
+            order by transaction_id, kind, subject
+            limit ${pageRows}) late
           order by transaction_id, kind, subject
           limit ${pageRows}) w on true
         order by w.transaction_id, w.kind, w.subject`.execute(this.#db),

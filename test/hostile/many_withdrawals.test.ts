@@ -16,6 +16,7 @@ import { WithdrawalList } from '../../src/grants/withdrawals.ts';
 import { createApiUser, requester } from '../support/clients/api_client.ts';
 import { createTestAccount, createTestClient, mintAccessToken, postForm } from '../support/clients/oauth.ts';
 import { type DatabaseProxy, startDatabaseProxy } from '../support/database/database_proxy.ts';
+import { captureStatements, planModes, rowsOf } from '../support/database/plans.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -191,6 +192,39 @@ test('a node that reads while transactions commit in any order sees each within 
     await session.query('commit');
     await sees(early);
   }
+});
+
+test('while a transaction stays open, a read of the list does not look at what it has read', async (t) => {
+  const session = new pg.Client({ connectionString: server.databaseUrl });
+  await session.connect();
+  t.after(() => session.end());
+  await session.query('set search_path to nuncio');
+  await session.query('begin');
+  await session.query('select pg_current_xact_id()');
+  await sql`
+    insert into withdrawals (kind, subject, until)
+    select 'token', 'while-open-' || n, now() + interval '1 hour' from generate_series(1, 5000) n`.execute(
+    db,
+  );
+  for (const mode of planModes) {
+    const list = deafList();
+    await list.fresh();
+    assert.ok(list.has(withdrawable('while-open-5000')));
+    await sleep(promisedMs);
+    const statements = await captureStatements(mode, async () => list.fresh());
+    assert.equal(statements.length, 1);
+    const rows = rowsOf(statements);
+    assert.ok(rows < 1_000, `${rows} rows (${mode})`);
+  }
+  const list = deafList();
+  await list.fresh();
+  await session.query(
+    `insert into withdrawals (kind, subject, until) values ('token', 'of-the-open', now() + interval '1 hour')`,
+  );
+  await session.query('commit');
+  await sleep(promisedMs);
+  await list.fresh();
+  assert.ok(list.has(withdrawable('of-the-open')));
 });
 
 /** A list behind a connection of so many bytes per second. */
