@@ -19,8 +19,12 @@ const headStart = 32;
 const always = () => true;
 
 interface Queued {
-  readonly apps: Map<TenantApp, Set<Lane>>;
-  /** Apps that may not continue now, while others of the tenant may. Null if there is none. */
+  /** The app whose turn is next, and its lanes. Without lanes, no app may continue. */
+  app: TenantApp;
+  lanes: Set<Lane>;
+  /** Further apps of the tenant. Null until there is one, as for nearly all tenants. */
+  more: Map<TenantApp, Set<Lane>> | null;
+  /** Apps that may not continue now. Null if there is none. */
   aside: Map<TenantApp, Set<Lane>> | null;
   /** Turns left of its head start. */
   left: number;
@@ -69,33 +73,46 @@ export class RoundRobin {
     const queued = this.#find(tenant);
     if (queued === undefined) {
       this.#queue(tenant, {
-        apps: new Map([[app, new Set([lane])]]),
+        app,
+        lanes: new Set([lane]),
+        more: null,
         aside: null,
         left: this.#leftOf(tenant),
       });
       return;
     }
-    const lanes = queued.apps.get(app) ?? queued.aside?.get(app);
-    if (lanes !== undefined) {
-      lanes.add(lane);
+    const aside = queued.aside?.get(app);
+    if (aside !== undefined) {
+      aside.add(lane);
       return;
     }
-    // Of a tenant without another app that may continue, this one still may.
-    const mayContinue = queued.apps.size === 0;
-    queued.apps.set(app, new Set([lane]));
-    if (mayContinue && this.#setAside.delete(tenant)) this.#queue(tenant, queued);
+    // Of a tenant whose other apps may not continue, this one may.
+    const isFirst = queued.lanes.size === 0;
+    if (isFirst) {
+      queued.app = app;
+      queued.lanes = new Set([lane]);
+    } else if (queued.app === app) {
+      queued.lanes.add(lane);
+    } else {
+      queued.more ??= new Map();
+      const lanes = queued.more.get(app);
+      if (lanes === undefined) queued.more.set(app, new Set([lane]));
+      else lanes.add(lane);
+    }
+    if (isFirst && this.#setAside.delete(tenant)) this.#queue(tenant, queued);
   }
 
   delete(lane: Lane): void {
     const { tenant, app } = lane;
     const queued = this.#find(tenant);
     if (queued === undefined) return;
-    for (const apps of [queued.apps, queued.aside]) {
+    if (queued.app === app && queued.lanes.delete(lane) && queued.lanes.size === 0) advance(queued);
+    for (const apps of [queued.more, queued.aside]) {
       const lanes = apps?.get(app);
       if (lanes?.delete(lane) && lanes.size === 0) apps?.delete(app);
     }
     if (queued.aside?.size === 0) this.#restore(queued);
-    if (queued.apps.size > 0 || queued.aside !== null) return;
+    if (queued.lanes.size > 0 || queued.aside !== null) return;
     for (const tenants of [this.#starting, this.#inLine, this.#setAside]) tenants.delete(tenant);
     this.#leave(tenant, queued);
   }
@@ -137,9 +154,11 @@ export class RoundRobin {
 
   #restore(queued: Queued): void {
     if (queued.aside === null) return;
-    for (const [app, lanes] of queued.aside) queued.apps.set(app, lanes);
+    queued.more ??= new Map();
+    for (const [app, lanes] of queued.aside) queued.more.set(app, lanes);
     queued.aside = null;
     this.#partly.delete(queued);
+    if (queued.lanes.size === 0) advance(queued);
   }
 
   #takeFrom(
@@ -157,7 +176,7 @@ export class RoundRobin {
       this.#wasStarting = tenants === this.#starting;
       if (this.#wasStarting) queued.left -= 1;
       else this.#turns += 1;
-      if (queued.apps.size > 0) this.#queue(tenant, queued);
+      if (queued.lanes.size > 0) this.#queue(tenant, queued);
       else if (queued.aside !== null) this.#setAside.set(tenant, queued);
       else this.#leave(tenant, queued);
       return lane;
@@ -167,20 +186,19 @@ export class RoundRobin {
 
   /** Takes a lane of the first app that may continue, which then comes after the others. Sets the apps before it aside. */
   #takeOf(queued: Queued, mayContinueFor: (app: TenantApp) => boolean): Lane | undefined {
-    for (const [app, lanes] of queued.apps) {
-      queued.apps.delete(app);
-      if (!mayContinueFor(app)) {
-        queued.aside ??= new Map();
-        queued.aside.set(app, lanes);
-        this.#partly.add(queued);
-        continue;
-      }
-      const lane = lanes.values().next().value as Lane;
-      lanes.delete(lane);
-      if (lanes.size > 0) queued.apps.set(app, lanes);
-      return lane;
+    while (queued.lanes.size > 0 && !mayContinueFor(queued.app)) {
+      queued.aside ??= new Map();
+      queued.aside.set(queued.app, queued.lanes);
+      this.#partly.add(queued);
+      queued.lanes = new Set();
+      advance(queued);
     }
-    return undefined;
+    const { app, lanes } = queued;
+    const lane = lanes.values().next().value;
+    if (lane === undefined) return undefined;
+    lanes.delete(lane);
+    if (queued.more !== null && advance(queued) && lanes.size > 0) queued.more.set(app, lanes);
+    return lane;
   }
 
   /** Each round without the tenant gives it one more turn of a head start. */
@@ -197,4 +215,15 @@ export class RoundRobin {
   #leave(tenant: Tenant, { left }: Queued): void {
     this.#gone.set(tenant, { left, at: this.#turns, round: Math.max(1, this.#inLine.size) });
   }
+}
+
+/** The next app comes first. @returns false if there is none */
+function advance(queued: Queued): boolean {
+  const next = queued.more?.entries().next().value;
+  if (next === undefined) return false;
+  const [app, lanes] = next;
+  queued.more?.delete(app);
+  queued.app = app;
+  queued.lanes = lanes;
+  return true;
 }
