@@ -21,6 +21,7 @@ import type { Notifications } from '../database/notifications.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
 import { createGuardedFetch } from '../egress/fetch.ts';
 import { limitRequestRate } from '../egress/shared_fetch.ts';
+import { GrantUse } from '../grants/grant_use.ts';
 import type { Guard } from '../grants/principal.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { WithdrawalList } from '../grants/withdrawals.ts';
@@ -103,6 +104,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const clients = new ClientCache(db, notifications);
   const withdrawals = new WithdrawalList(db, notifications);
   const audit = new AuditLog(db, (error, lost) => logger.error({ err: error, lost }, 'audit entries lost'));
+  const use = new GrantUse(db, (error) => logger.warn({ err: error }, 'cannot write when grants were used'));
   const traces = openTraces(options);
   const verifier = new AccessTokenVerifier(config.baseUrl, opaqueTokenLookup(db), () => keyring.refresh());
   const readCertificate = openCertificateReader(settings, config);
@@ -131,7 +133,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
         traces,
         wakeLogouts: () => logouts.wake(),
       });
-      logProtocol(provider, logger, audit);
+      logProtocol(provider, logger, audit, use);
       reportConnections(provider, traces);
     },
     onError: (error) => logger.error({ err: error }, 'cannot load the signing keys'),
@@ -182,6 +184,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
       await logouts.stop();
       await traces.stop();
       await audit.stop();
+      await use.stop();
       await guarded.close();
     },
   };

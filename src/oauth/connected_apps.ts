@@ -18,7 +18,7 @@ export interface ConnectedApp {
   /** Union of the scopes of all its grants, sorted. */
   scopes: string[];
   since: Date;
-  /** When a token was last issued to it. */
+  /** When a token was last issued to it, to the hour. */
   lastUsedAt: Date;
 }
 
@@ -34,11 +34,9 @@ export async function listConnectedApps(
       array(select distinct unnest(string_to_array(string_agg(array_to_string(g.scopes, ' '), ' '), ' ')) order by 1)
         as scopes,
       min(g.created_at) as since,
-      greatest(max(g.created_at), max(t.created_at)) as "lastUsedAt"
+      greatest(max(g.created_at), max(g.last_used_at)) as "lastUsedAt"
     from grants g
     left join clients c on c.id = g.client_id
-    left join lateral (
-      select max(created_at) as created_at from refresh_tokens where grant_id = g.id) t on true
     where g.account_id = ${accountId} and g.withdrawn_at is null and g.client_id <> all(${ownClientIds}::text[])
     group by g.client_id
     order by "lastUsedAt" desc`.execute(db);

@@ -1,6 +1,6 @@
 /**
  * Logs the outcome of protocol requests: one line for each rejected request, with the request id and the exact reason
- * (clients get less detail), and one audit entry for each token issued.
+ * (clients get less detail), and one audit entry for each token issued, whose grant was used.
  */
 
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
@@ -8,6 +8,7 @@ import type { Logger } from 'pino';
 import type { AuditLog } from '../audit/audit_log.ts';
 import { consoleClientId } from '../clients/own_clients.ts';
 import { redact, unknownClientId } from '../connections/redaction.ts';
+import type { GrantUse } from '../grants/grant_use.ts';
 import { explainRefusal, type ProviderError, paramsOf } from './explanation.ts';
 
 /** Events of oidc-provider that report a rejected request. */
@@ -32,7 +33,7 @@ const refusals = [
 ] as const;
 
 /** Subscribes to oidc-provider's events. */
-export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog): void {
+export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog, use: GrantUse): void {
   // oidc-provider's types list each event separately, so a loop over names does not match them.
   const on = (name: string, listener: (...values: never[]) => void) =>
     (provider as unknown as NodeJS.EventEmitter).on(name, listener as never);
@@ -77,6 +78,8 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
   });
   on('grant.success', (ctx: KoaContextWithOIDC) => {
     const { entities, params, client } = ctx.oidc;
+    const grantId = entities.AccessToken?.grantId ?? null;
+    if (grantId !== null) use.add(grantId);
     // The console was reloaded. The sign-in itself is recorded as `grant.created`.
     if (client?.clientId === consoleClientId && params?.grant_type === 'authorization_code') return;
     const token = entities.AccessToken ?? entities.ClientCredentials;
@@ -84,7 +87,7 @@ export function logProtocol(provider: Provider, logger: Logger, audit: AuditLog)
       kind: 'token.issued',
       accountId: entities.AccessToken?.accountId ?? null,
       clientId: client?.clientId ?? null,
-      grantId: entities.AccessToken?.grantId ?? null,
+      grantId,
       details: { grant_type: params?.grant_type, scope: token?.scope, request_id: requestId(ctx) },
     });
   });
