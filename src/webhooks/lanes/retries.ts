@@ -152,7 +152,7 @@ export class Retries {
     recorder.add(lane, outcome);
   }
 
-  /** The lanes to read for. Tenants take turns, and so do the lanes of a tenant. The cost does not depend on the number of lanes. */
+  /** The lanes to read for: tenants take turns, then their apps, then the lanes of an app. The cost does not depend on the number of lanes. */
   #dueLanes(now: number): Lane[] {
     const { retrying, due } = this.#options.lanes;
     retrying.wake(now, (lane) => due.add(lane));
