@@ -76,6 +76,9 @@ async function lockLiveGrants(tx: Transaction, pair: Pair): Promise<number> {
 /**
  * Withdraws grants if there are too many for one more. Those stay that have subscriptions, then those with a refresh token, then the
  * others; among these, those that were used last. Call it within `changeGrantsOfClient`.
+ *
+ * An app can refresh as often as it likes, so the refresh tokens of a grant are not counted or searched, except for a grant that was
+ * last used with a version that did not write `last_used_at`.
  */
 export async function makeRoomForGrant(tx: Transaction, pair: Pair): Promise<void> {
   if ((await lockLiveGrants(tx, pair)) < grantsMax) return;
@@ -84,11 +87,14 @@ export async function makeRoomForGrant(tx: Transaction, pair: Pair): Promise<voi
     where withdrawn_at is null and id = any(array(
       select g.id
       from (select *, row_number() over (order by created_at desc, id desc) as age from ${livingOf(pair)}) g
-      cross join lateral (
-        select max(t.created_at) as at from refresh_tokens t where t.grant_id = g.id and t.expires_at > now()) used
       order by
         exists (select from subscriptions s where s.grant_id = g.id and s.state <> 'ended') desc,
-        used.at is not null or g.age <= ${newestKept} desc,
-        coalesce(used.at, g.created_at) desc, g.id desc
+        exists (select from refresh_tokens t where t.grant_id = g.id and t.expires_at > now())
+          or g.age <= ${newestKept} desc,
+        coalesce(
+          g.last_used_at,
+          (select max(t.created_at) from refresh_tokens t where t.grant_id = g.id and t.expires_at > now()),
+          g.created_at) desc,
+        g.id desc
       offset ${leftGrants}))`.execute(tx);
 }

@@ -6,7 +6,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
-import { grantsMax } from '../../src/grants/grant_limit.ts';
+import { inTransaction } from '../../src/database/database.ts';
+import { grantsMax, makeRoomForGrant } from '../../src/grants/grant_limit.ts';
 import { createApiUser, requester } from '../support/clients/api_client.ts';
 import {
   authorize,
@@ -16,6 +17,7 @@ import {
   obtainCodeForm,
   postForm,
 } from '../support/clients/oauth.ts';
+import { captureStatements, planModes, rowsOf } from '../support/database/plans.ts';
 import { startTestServer } from '../support/servers/server.ts';
 
 const server = await startTestServer({ after });
@@ -123,6 +125,32 @@ test('grants end that nobody uses, and their access tokens with them', async () 
     server.db,
   );
   assert.deepEqual(logged, [{ details: { reason: 'grant_limit' } }]);
+});
+
+test('an app that has refreshed very often is not searched for the grants to end', async () => {
+  const pair = await newPair();
+  const { grantId, refreshToken } = await authorize(server, { ...pair, scopes: ['read:posts'] });
+  await sql`update grants set last_used_at = now() - interval '1 minute' where id = ${grantId}`.execute(
+    server.db,
+  );
+  await addOlder(pair, grantsMax - 1);
+  await sql`
+    insert into refresh_tokens (digest, grant_id, payload, expires_at, consumed_at)
+    select sha256(n::text::bytea), ${grantId}, '{}', now() + interval '1 day', now()
+    from generate_series(1, 20000) n`.execute(server.db);
+  await sql`analyze refresh_tokens, grants`.execute(server.db);
+  for (const mode of planModes) {
+    const statements = await captureStatements(mode, () =>
+      inTransaction(server.db, (tx) =>
+        makeRoomForGrant(tx, { accountId: pair.account.id, clientId: pair.client.id }),
+      ),
+    );
+    assert.ok(statements.length > 1);
+    assert.ok(rowsOf(statements) < 2_000, `${mode}: ${rowsOf(statements)} rows`);
+    await addOlder(pair, 10);
+  }
+  const form = { grant_type: 'refresh_token', refresh_token: refreshToken };
+  assert.equal((await postForm(server, '/oauth/token', pair.client, form)).status, 200);
 });
 
 test('a page that starts very many authorizations ends at most a few devices', async () => {
