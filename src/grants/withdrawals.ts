@@ -10,6 +10,7 @@ import { asServer } from '../database/connection_user.ts';
 import { type Database, type Transaction, withResultsWithin, withTimeout } from '../database/database.ts';
 import { countNonempty } from '../database/hints.ts';
 import type { Notifications } from '../database/notifications.ts';
+import { RevokedTokens } from './revoked_tokens.ts';
 
 /** Milliseconds since the last read of the database after which the next one starts, and after which requests wait for it. */
 const refreshAfterMs = 400;
@@ -19,8 +20,8 @@ const pageRows = 1_000;
 const readTimeoutMs = 5_000;
 /** The same for a connection without a result, so that it is closed before another one is asked for. */
 const resultMsMax = readTimeoutMs - 500;
-/** Milliseconds between removals of expired entries. */
-const sweepMs = 60_000;
+/** Minimum milliseconds between removals of expired entries, of a part of the tokens each. */
+const sweepMs = 400;
 
 /** The parts of a token that a withdrawal can match. */
 export interface Withdrawable {
@@ -36,10 +37,13 @@ export interface Withdrawable {
  * The list entries that stop a token, as `kind:subject`. None depends on a time in the token, because the clock of
  * the node that issued it may be wrong.
  */
-function withdrawalKeys(token: Withdrawable): string[] {
-  const { tokenId, grantId, grantRevision, clientEpoch } = token;
+function withdrawalKeys({ tokenId, ...rights }: Withdrawable): string[] {
+  return [`token:${tokenId}`, ...keysOfRights(rights)];
+}
+
+/** Those that stop all tokens of a grant or a client. */
+function keysOfRights({ grantId, grantRevision, clientEpoch }: Omit<Withdrawable, 'tokenId'>): string[] {
   return [
-    `token:${tokenId}`,
     ...(grantId === null ? [] : [`grant:${grantId}`, `grant_revision:${grantId}:${grantRevision}`]),
     `client_epoch:${clientEpoch}`,
   ];
@@ -79,8 +83,9 @@ const entryMsMin = 3_600_000;
 
 export class WithdrawalList {
   readonly #db: Database;
+  readonly #tokens = new RevokedTokens();
   /**
-   * Expiry of each entry by `kind:subject`, on the monotonic clock. The wall clock may be set forward for a while; an
+   * Expiry of each other entry by `kind:subject`, on the monotonic clock. The wall clock may be set forward for a while; an
    * entry that expired in that time would make its token valid again.
    */
   readonly #entries = new Map<string, number>();
@@ -137,7 +142,8 @@ export class WithdrawalList {
   }
 
   has(token: Withdrawable): boolean {
-    return this.#entries.size > 0 && withdrawalKeys(token).some((key) => this.#entries.has(key));
+    if (this.#tokens.has(token.tokenId)) return true;
+    return this.#entries.size > 0 && keysOfRights(token).some((key) => this.#entries.has(key));
   }
 
   /** Resolves once a read has begun after the given time and is complete. One that is running may have begun earlier. */
@@ -154,7 +160,7 @@ export class WithdrawalList {
       if (this.#scan !== undefined) await this.#complete(this.#scan);
       const startedAt = performance.now();
       await this.#complete({ startedAt, ...this.#start() });
-      if (startedAt - this.#sweptAt > sweepMs) this.#sweep(startedAt);
+      if (startedAt - this.#sweptAt >= sweepMs) this.#sweep(startedAt);
     } finally {
       this.#reading = undefined;
     }
@@ -180,7 +186,9 @@ export class WithdrawalList {
       for (const row of rows) {
         if (row.transaction_id === null) break;
         const { transaction_id: id, kind, subject, left_ms: leftMs } = row;
-        this.#entries.set(`${kind}:${subject}`, askedAt + Math.max(leftMs, entryMsMin));
+        const until = askedAt + Math.max(leftMs, entryMsMin);
+        if (kind === 'token') this.#tokens.add(subject, until, askedAt);
+        else this.#entries.set(`${kind}:${subject}`, until);
         scan.position = [id, kind, subject];
       }
       if (rows.length < pageRows) break;
@@ -224,6 +232,7 @@ export class WithdrawalList {
 
   #sweep(at: number): void {
     this.#sweptAt = at;
+    if (!this.#tokens.sweepPart(at)) return;
     for (const [key, until] of this.#entries) if (until < at) this.#entries.delete(key);
   }
 }
