@@ -280,9 +280,11 @@ export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): R
 
 /** The parameters that were sent, whether or not they were parsed completely, with the client_id of the Authorization header. */
 export function paramsOf(ctx: KoaContextWithOIDC): Readonly<Record<string, unknown>> {
+  const body: unknown = ctx.oidc?.body;
   const { client_id: id = basicClientId(ctx.get('authorization')), ...others } = {
     ...ctx.query,
-    ...ctx.oidc?.body,
+    // A registration can be any JSON. The members of a string are its characters.
+    ...(typeof body === 'object' && !Array.isArray(body) ? body : {}),
     ...ctx.oidc?.params,
   };
   return id === undefined ? others : { ...others, client_id: id };
