@@ -21,11 +21,25 @@ export interface ConnectionUser {
 }
 
 const users = new AsyncLocalStorage<ConnectionUser | undefined>();
+const expectingLocks = new WeakSet<ConnectionUser>();
 
 /** Undefined for work of the server. */
 export function currentUser(): ConnectionUser | undefined {
   const user = users.getStore();
   return user?.hasEnded === true ? undefined : user;
+}
+
+/**
+ * From now on the current request may wait for rows that others have locked. Call it before such statements where a request that goes
+ * first changes what others change, too: the end of an app with very many grants locks all of them for as long as it takes.
+ */
+export function expectLocks(): void {
+  const user = currentUser();
+  if (user !== undefined) expectingLocks.add(user);
+}
+
+export function purposeOf(user: ConnectionUser): Purpose {
+  return user.purpose === 'first' && expectingLocks.has(user) ? 'right' : user.purpose;
 }
 
 export function asUser<Result>(user: ConnectionUser, work: () => Result): Result {

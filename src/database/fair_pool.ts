@@ -15,7 +15,14 @@ import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import type pg from 'pg';
 import { Bag, BagItem } from '../shared/bag.ts';
 import { isFree, reserveOf } from '../shared/share.ts';
-import { asServer, type ConnectionUser, currentUser, type Purpose, purposes } from './connection_user.ts';
+import {
+  asServer,
+  type ConnectionUser,
+  currentUser,
+  type Purpose,
+  purposeOf,
+  purposes,
+} from './connection_user.ts';
 
 /** Of so many connections, one is kept free for each purpose from those that come after it. */
 const perReserved = 8;
@@ -87,7 +94,8 @@ export class FairPool implements PostgresPool {
     if (this.#held.size < this.#limits.read) return 0;
     const areFull = { first: this.#isFull('first'), read: this.#isFull('read') };
     return this.#waiting.values().reduce((sum, waiting) => {
-      const purpose = firstOf(waiting).user?.purpose ?? 'first';
+      const { user } = firstOf(waiting);
+      const purpose = user === undefined ? 'first' : purposeOf(user);
       return areFull[purpose === 'first' ? 'first' : 'read'] ? sum + waiting.size : sum;
     }, 0);
   }
@@ -110,7 +118,8 @@ export class FairPool implements PostgresPool {
     const { size } = this.#held;
     if (size >= this.#size) return false;
     if (user === undefined) return true;
-    const limit = this.#limits[user.purpose];
+    const purpose = purposeOf(user);
+    const limit = this.#limits[purpose];
     // Nobody can be above its share, whoever has these connections.
     if (size < limit - reserveOf(limit) - size) return true;
     let used = 0;
@@ -118,13 +127,13 @@ export class FairPool implements PostgresPool {
     let ofRequest = 0;
     for (const holding of this.#held) {
       if (holding.user === user) ofRequest += 1;
-      if (!countsFor(user.purpose, holding)) continue;
+      if (!countsFor(purpose, holding)) continue;
       used += 1;
       if (holding.user?.owner === user.owner) own += 1;
     }
     // If requests of one user that hold a connection waited for another one, they could all wait for each other.
     if (ofRequest === 1) return true;
-    const isChange = user.purpose === 'right' || user.purpose === 'change';
+    const isChange = purpose === 'right' || purpose === 'change';
     return isFree(limit, used, own) && !(isChange && this.#isFull('read'));
   }
 
@@ -157,11 +166,11 @@ export class FairPool implements PostgresPool {
   }
 
   #wait(user: ConnectionUser | undefined): Promise<PostgresPoolClient> {
-    const queue = user && queueOf(user);
+    const queue = user && queueOf(user.owner, purposeOf(user));
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
         this.#remove(queue, waiter);
-        const isOwn = !this.#isFull(user?.purpose ?? 'first');
+        const isOwn = !this.#isFull(user === undefined ? 'first' : purposeOf(user));
         // The driver's own message: isDatabaseUnavailable knows it.
         reject(isOwn ? new ConnectionShareError() : new Error('timeout exceeded when trying to connect'));
       }, this.#waitMsMax);
@@ -191,7 +200,7 @@ export class FairPool implements PostgresPool {
   /** Moves what an owner waits with behind all others. */
   #endTurn({ owner }: ConnectionUser): void {
     for (const purpose of purposes) {
-      const queue = queueOf({ owner, purpose });
+      const queue = queueOf(owner, purpose);
       const waiting = this.#waiting.get(queue);
       if (waiting === undefined) continue;
       this.#waiting.delete(queue);
@@ -223,10 +232,10 @@ export class FairPool implements PostgresPool {
 function countsFor(purpose: Purpose, { user }: Holding): boolean {
   if (purpose === 'first') return true;
   if (user === undefined) return false;
-  return purpose === 'read' ? user.purpose !== 'first' : user.purpose === purpose;
+  return purpose === 'read' ? purposeOf(user) !== 'first' : purposeOf(user) === purpose;
 }
 
-function queueOf({ owner, purpose }: Pick<ConnectionUser, 'owner' | 'purpose'>): string {
+function queueOf(owner: string, purpose: Purpose): string {
   return `${purpose} ${owner}`;
 }
 

@@ -8,7 +8,8 @@
 import { sql } from 'kysely';
 import { deleteClient } from '../clients/client.ts';
 import { newId } from '../crypto/ids.ts';
-import { type Database, inTransaction, type Transaction } from '../database/database.ts';
+import { expectLocks } from '../database/connection_user.ts';
+import type { Database, Transaction } from '../database/database.ts';
 import { withDeliveryHold } from './delivery_hold.ts';
 
 /** Why a grant ended, for the audit log and the list of connected apps. */
@@ -62,20 +63,14 @@ export async function withdrawGrant(
     where g.id = ${id} and g.withdrawn_at is null`.execute(db);
   const subject = found[0];
   if (subject === undefined) return false;
-  const withdraw = async (tx: Database | Transaction) => {
+  return withGrantHold(db, subject, async (tx) => {
+    if (actor !== null) await sql`select set_config('nuncio.actor', ${actor}, true)`.execute(tx);
     const { rows } = await sql`
       update grants set withdrawn_at = now(), withdrawn_reason = ${reason}, updated_at = now()
       where id = ${id} and withdrawn_at is null
       returning id`.execute(tx);
     return rows.length > 0;
-  };
-  if (actor === null) return withGrantHold(db, subject, withdraw);
-  return withGrantHold(db, subject, (outer) =>
-    inTransaction(outer, async (tx) => {
-      await sql`select set_config('nuncio.actor', ${actor}, true)`.execute(tx);
-      return withdraw(tx);
-    }),
-  );
+  });
 }
 
 /** Ends all grants of a user for a client. @returns the number of grants that ended */
@@ -111,7 +106,7 @@ export async function changeGrantsOfClient<T>(
     select coalesce(bool_or(${mayDeliver}), false) as may_deliver from grants g
     where g.account_id = ${accountId} and g.client_id = ${clientId} and g.withdrawn_at is null`.execute(db);
   const subject = { client_id: clientId, account_id: accountId, may_deliver: rows[0]?.may_deliver ?? false };
-  return withGrantHold(db, subject, (outer) => inTransaction(outer, work));
+  return withGrantHold(db, subject, work);
 }
 
 interface GrantSubject {
@@ -135,13 +130,15 @@ const mayDeliver = sql<boolean>`(
   or exists (
     select from subscriptions s where s.client_id = g.client_id and s.owner = 'client' and s.state <> 'ended'))`;
 
-/** Runs the work inside a delivery hold. Most grants have no deliveries and need none. */
+/** Runs the work in one transaction, inside a delivery hold. Most grants have no deliveries and need none. */
 function withGrantHold<T>(
   db: Database,
   subject: GrantSubject,
-  work: (db: Database | Transaction) => Promise<T>,
+  work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
-  if (!subject.may_deliver) return work(db);
+  expectLocks();
+  // The transaction bounds how long it waits for locks.
+  if (!subject.may_deliver) return db.transaction().execute(work);
   const { client_id: clientId, account_id: accountId } = subject;
   return withDeliveryHold(db, { clientId, accountId, lane: null }, work);
 }

@@ -6,6 +6,7 @@
  */
 
 import { sql } from 'kysely';
+import { expectLocks } from '../database/connection_user.ts';
 import { type Database, inTransaction, type Transaction } from '../database/database.ts';
 import { changeGrantsOfClient } from './grant.ts';
 
@@ -49,6 +50,7 @@ export async function writeGrant<T>(
   write: (db: Database | Transaction) => Promise<T>,
 ): Promise<T> {
   if ((await countLiveGrants(db, pair)) < countedFrom) return write(db);
+  expectLocks();
   const written = await inTransaction(db, async (tx) => {
     await hold(tx);
     if ((await lockLiveGrants(tx, pair)) >= grantsMax) return undefined;

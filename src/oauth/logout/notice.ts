@@ -7,6 +7,7 @@
 
 import { sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
+import { expectLocks } from '../../database/connection_user.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 
 /** Delay in seconds after each failed attempt. The notice is given up after the last one. */
@@ -25,13 +26,17 @@ export interface LogoutNotice {
 
 const parties = sql.raw('client_id as "clientId", account_id as "accountId", session_id as "sessionId"');
 
+/** Waits while the app or the account is being deleted. The transaction bounds how long. */
 export async function addLogoutNotice(
   db: Database,
   notice: Pick<LogoutNotice, 'clientId' | 'accountId' | 'sessionId'>,
 ): Promise<void> {
-  await sql`
-    insert into logout_notices (id, client_id, account_id, session_id)
-    values (${newId()}, ${notice.clientId}, ${notice.accountId}, ${notice.sessionId})`.execute(db);
+  expectLocks();
+  await db.transaction().execute((tx) =>
+    sql`
+      insert into logout_notices (id, client_id, account_id, session_id)
+      values (${newId()}, ${notice.clientId}, ${notice.accountId}, ${notice.sessionId})`.execute(tx),
+  );
 }
 
 /** Maximum notices of one app in one claim, and maximum due notices that one claim examines. */

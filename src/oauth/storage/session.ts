@@ -9,6 +9,7 @@ import { sql } from 'kysely';
 import { errors } from 'oidc-provider';
 import { consoleClientId } from '../../clients/own_clients.ts';
 import { digest } from '../../crypto/digest.ts';
+import { expectLocks } from '../../database/connection_user.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { withAccountHold } from '../../grants/delivery_hold.ts';
 import { requestState } from './request_state.ts';
@@ -79,8 +80,8 @@ export function sessionStorage(db: Database): ModelStorage {
       return rows[0]?.payload;
     },
     async destroy(id) {
-      const end = (given: Database | Transaction) =>
-        sql`delete from login_sessions where digest = ${digest(id)}`.execute(given);
+      const end = (tx: Transaction) =>
+        sql`delete from login_sessions where digest = ${digest(id)}`.execute(tx);
       // Grants of the reference can have subscriptions, which end with them. One can be added before the delete, so the
       // scope decides. Subscriptions of the console's users do not end with its grant.
       const { rows } = await sql<{ account_id: string }>`
@@ -92,7 +93,8 @@ export function sessionStorage(db: Database): ModelStorage {
               or exists (select from subscriptions w where w.grant_id = g.id and w.state <> 'ended')))`.execute(
         db,
       );
-      if (rows[0] === undefined) await end(db);
+      expectLocks();
+      if (rows[0] === undefined) await db.transaction().execute(end);
       else await withAccountHold(db, rows[0].account_id, end);
     },
   };
