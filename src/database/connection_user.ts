@@ -13,7 +13,7 @@ export const purposes = ['first', 'read', 'right', 'change'] as const;
 export type Purpose = (typeof purposes)[number];
 
 export interface ConnectionUser {
-  /** Account, client or network. Read only when many connections are in use. */
+  /** Account, client, or network: the whole site of an IPv6 address. Read only when many connections are in use. */
   readonly owner: string;
   readonly purpose: Purpose;
   /** Timers and other work that a request leaves behind are the server's. */

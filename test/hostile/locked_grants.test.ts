@@ -9,8 +9,10 @@ import { type RawBuilder, sql } from 'kysely';
 import { formsOf, type TestBrowser } from '../support/browser/browser.ts';
 import { createApiUser } from '../support/clients/api_client.ts';
 import {
+  authorizationUrl,
   authorize,
   clientToken,
+  createPkce,
   createTestAccount,
   createTestClient,
   postForm,
@@ -25,14 +27,24 @@ const victim = await createApiUser(server);
 const victimApp = await createTestClient(server);
 /** As many as the connections for requests, and some. */
 const count = 16;
-/** The n-th network of one IPv6 site. */
-const network = (n: number) => ({ 'x-forwarded-for': `2001:db8:1:${n.toString(16)}::1` });
+const network = (n: number) => ({ 'x-forwarded-for': `203.0.113.${n + 1}` });
+const networkOfSite = (n: number) => ({ 'x-forwarded-for': `2001:db8:1:${n.toString(16)}::1` });
 
 async function waitingForLocks(): Promise<number> {
   const { rows } = await sql<{ count: number }>`
     select count(*)::int from pg_stat_activity
     where datname = current_database() and wait_event_type = 'Lock'`.execute(db);
   return rows[0]?.count ?? 0;
+}
+
+/** Waits until a number of requests wait for locks that stays the same for a while. @returns it */
+async function stableWaits(least: number): Promise<number> {
+  const counts: number[] = [];
+  await until(
+    async () => counts.push(await waitingForLocks()),
+    () => counts.length > 5 && (counts.at(-1) ?? 0) >= least && new Set(counts.slice(-5)).size === 1,
+  );
+  return counts.at(-1) ?? 0;
 }
 
 /** Sends requests while another transaction has the lock, and checks that others are served until all of these requests have ended. */
@@ -50,11 +62,7 @@ async function flood(lock: RawBuilder<unknown>, send: (n: number) => Promise<num
   await locked;
   try {
     const sent = Promise.all(Array.from({ length: count }, (_none, n) => send(n)));
-    const counts: number[] = [];
-    await until(
-      async () => counts.push(await waitingForLocks()),
-      () => counts.length > 5 && (counts.at(-1) ?? 0) >= 8 && new Set(counts.slice(-5)).size === 1,
-    );
+    await stableWaits(8);
     assert.equal((await victim.request('GET', '/articles?limit=1')).status, 200);
     assert.match(await clientToken(server, victimApp, ['read:posts']), /./);
     // Each gives up, although the lock is still held.
@@ -124,4 +132,35 @@ test('users who sign out of the app', async () => {
     return (await browser.request(action, { method: 'POST', body, headers: network(n) })).status;
   });
   assert.deepEqual([...new Set(statuses)], [303]);
+});
+
+test('a user whose sessions are being deleted, who sends their browser from many networks of one site', async () => {
+  const account = await createTestAccount(server);
+  const client = await createTestClient(server);
+  const { browser } = await authorize(server, { account, client, scopes: ['read:posts'] });
+  const lock = sql`select from login_sessions where account_id = ${account.id} for update`;
+  const ended = Promise.withResolvers<void>();
+  const locked = Promise.withResolvers<void>();
+  const holding = db.transaction().execute(async (tx) => {
+    await lock.execute(tx);
+    locked.resolve();
+    await ended.promise;
+  });
+  await locked.promise;
+  const url = authorizationUrl(server, client, {
+    code_challenge: createPkce().challenge,
+    code_challenge_method: 'S256',
+    scope: 'read:posts',
+  });
+  const sent = Promise.all(
+    Array.from({ length: count }, (_none, n) => browser.request(url, { headers: networkOfSite(n) })),
+  );
+  try {
+    assert.ok((await stableWaits(1)) <= 5);
+    assert.equal((await victim.request('GET', '/articles?limit=1')).status, 200);
+  } finally {
+    ended.resolve();
+    await holding;
+  }
+  assert.ok((await sent).some(({ status }) => status === 302));
 });

@@ -120,7 +120,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     if (request.place?.resumeNow() ?? true) return done();
     resumePlace(request).then(() => done(), done);
   });
-  nameConnectionUsers(app, (request) => callerOf(request).owner);
+  nameConnectionUsers(app, (request) => identify(request.raw)?.owner ?? siteOf(request.ip));
   app.addHook('onSend', (request, _reply, _payload, done) => {
     request.place?.leave();
     done();
