@@ -5,7 +5,7 @@
  *   due → in flight → delivered | due again after a growing delay → given up
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { newId } from '../../crypto/ids.ts';
 import { expectLocks } from '../../database/connection_user.ts';
 import type { Database, Transaction } from '../../database/database.ts';
@@ -26,17 +26,19 @@ export interface LogoutNotice {
 
 const parties = sql.raw('client_id as "clientId", account_id as "accountId", session_id as "sessionId"');
 
-/** Waits while the app or the account is being deleted. The transaction bounds how long. */
+/** A user can sign out of very many apps at once: only for one that is being deleted, a transaction bounds how long this waits. */
 export async function addLogoutNotice(
   db: Database,
-  notice: Pick<LogoutNotice, 'clientId' | 'accountId' | 'sessionId'>,
+  { clientId, accountId, sessionId }: Pick<LogoutNotice, 'clientId' | 'accountId' | 'sessionId'>,
 ): Promise<void> {
-  expectLocks();
-  await db.transaction().execute((tx) =>
+  const add = (given: Database | Transaction, lock: RawBuilder<unknown>) =>
     sql`
       insert into logout_notices (id, client_id, account_id, session_id)
-      values (${newId()}, ${notice.clientId}, ${notice.accountId}, ${notice.sessionId})`.execute(tx),
-  );
+      select ${newId()}::uuid, id, ${accountId}::uuid, ${sessionId} from clients where id = ${clientId}
+      for key share ${lock}`.execute(given);
+  expectLocks();
+  const { numAffectedRows } = await add(db, sql`skip locked`);
+  if (numAffectedRows === 0n) await db.transaction().execute((tx) => add(tx, sql``));
 }
 
 /** Maximum notices of one app in one claim, and maximum due notices that one claim examines. */
