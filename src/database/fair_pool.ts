@@ -58,6 +58,8 @@ export class FairPool implements PostgresPool {
   readonly #size: number;
   /** How many connections users may hold together for a purpose. Those for reads are also for all that comes after them. */
   readonly #limits: Readonly<Record<Purpose, number>>;
+  /** How many users may hold together for changes and for those that end rights: what may wait for rows. */
+  readonly #changesMax: number;
   readonly #waitMsMax: number;
   readonly #held = new Bag<Holding>();
   readonly #holdings = new WeakMap<pg.PoolClient, Holding>();
@@ -72,7 +74,9 @@ export class FairPool implements PostgresPool {
     this.#pool = pool;
     this.#size = size;
     const reserved = Math.floor(size / perReserved);
-    const changes = size - 2 * reserved;
+    this.#changesMax = size - 2 * reserved;
+    // Each kind leaves the other some, too.
+    const changes = size - 3 * reserved;
     this.#limits = { first: size, read: size - reserved, right: changes, change: changes };
     this.#waitMsMax = waitMsMax;
     this.options = pool.options;
@@ -133,16 +137,21 @@ export class FairPool implements PostgresPool {
     }
     // If requests of one user that hold a connection waited for another one, they could all wait for each other.
     if (ofRequest === 1) return true;
-    const isChange = purpose === 'right' || purpose === 'change';
-    return isFree(limit, used, own) && !(isChange && this.#isFull('read'));
+    return isFree(limit, used, own) && !this.#isFull(purpose);
   }
 
   /** Whether all connections are in use that users may have for a purpose, whoever has them. */
   #isFull(purpose: Purpose): boolean {
     if (this.#held.size >= this.#size) return true;
     let used = 0;
-    for (const holding of this.#held) if (countsFor(purpose, holding)) used += 1;
-    return used >= this.#limits[purpose];
+    let changes = 0;
+    for (const holding of this.#held) {
+      if (countsFor(purpose, holding)) used += 1;
+      if (countsFor('right', holding) || countsFor('change', holding)) changes += 1;
+    }
+    if (used >= this.#limits[purpose]) return true;
+    if (purpose === 'first' || purpose === 'read') return false;
+    return changes >= this.#changesMax || this.#isFull('read');
   }
 
   async #take(user: ConnectionUser | undefined): Promise<PostgresPoolClient> {

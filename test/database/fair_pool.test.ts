@@ -147,7 +147,7 @@ test('attack: changes of many users leave connections to reads, and both to what
     for (let user = 0; user < 2 * size; user += 1) hold(requestOf(`${purpose} ${user}`, purpose));
   };
   many('change');
-  await untilHeld(9);
+  await untilHeld(8);
   assert.equal(poolStatus(db).waiting, 0, 'reads need not wait');
   many('read');
   await untilHeld(10);
@@ -158,14 +158,18 @@ test('attack: changes of many users leave connections to reads, and both to what
   assert.equal(held.at(-1), 'one');
 });
 
-test('attack: ends of rights leave connections to reads and changes, and all of these to sign-in', async (t) => {
+test('attack: ends of rights leave connections to changes, both to reads, and all of these to sign-in', async (t) => {
   const { hold, held, untilHeld } = holder(t);
   for (let user = 0; user < 2 * size; user += 1) hold(requestOf(`right ${user}`, 'right'));
-  await untilHeld(9);
+  await untilHeld(8);
   hold(requestOf('changing', 'change'));
-  await untilHeld(10);
+  await untilHeld(9);
   assert.equal(held.at(-1), 'changing');
   hold(requestOf('other', 'change'));
+  hold(requestOf('reading', 'read'));
+  await untilHeld(10);
+  assert.equal(held.at(-1), 'reading');
+  hold(requestOf('other reader', 'read'));
   hold(requestOf('one'));
   await untilHeld(11);
   assert.equal(held.at(-1), 'one');
@@ -173,8 +177,8 @@ test('attack: ends of rights leave connections to reads and changes, and all of 
 
 test('a change that waits does not hold up what its owner reads', async (t) => {
   const { hold, held, untilHeld } = holder(t);
-  for (let user = 0; user < 9; user += 1) hold(requestOf(`change ${user}`, 'change'));
-  await untilHeld(9);
+  for (let user = 0; user < 8; user += 1) hold(requestOf(`change ${user}`, 'change'));
+  await untilHeld(8);
   hold(requestOf('one', 'change'));
   await asUser(requestOf('one', 'read'), () => sql`select`.execute(db));
   assert.equal(countOf(held, 'one'), 0);

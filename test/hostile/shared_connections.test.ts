@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
-import { clientToken, createTestClient } from '../support/clients/oauth.ts';
+import { clientToken, createTestClient, postForm } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { type App, createApp, subscribe, until } from '../support/webhooks/apps.ts';
 
@@ -154,4 +154,43 @@ test('concurrent changes of one article take turns, and one of those with the sa
     ['x', 'y'].map((title) => patch(author, path, title, { 'if-match': headers.get('etag') as string })),
   );
   assert.deepEqual(both.map(({ status }) => status).sort(), [200, 412]);
+});
+
+test('ends and changes of thirty users together leave connections to reads, introspections and tokens', async () => {
+  const client = await createTestClient(server);
+  const api = await createTestClient(server, { scopes: ['read:tokens'] });
+  const ends: [App, string][] = [];
+  const changes: [ApiUser, string][] = [];
+  for (let count = 0; count < 15; count += 1) {
+    const app = await createApp(server);
+    const { id } = await subscribe(app, { url: 'http://127.0.0.1:9999/', signature: 'timestamp' });
+    ends.push([app, `/subscriptions/${id}`]);
+    const user = await createApiUser(server);
+    changes.push([user, await createArticle(user)]);
+  }
+  const token = await clientToken(server, client, ['read:posts']);
+  const locked = Promise.withResolvers<void>();
+  const ended = Promise.withResolvers<void>();
+  const holding = server.db.transaction().execute(async (tx) => {
+    await sql`select from subscriptions for update`.execute(tx);
+    await sql`select from articles for update`.execute(tx);
+    locked.resolve();
+    await ended.promise;
+  });
+  await locked.promise;
+  const sent = [
+    ...changes.map(([user, path]) => patch(user, path, 'b')),
+    ...ends.map(([{ request }, path]) => request('DELETE', path)),
+  ];
+  try {
+    await untilLocksAreAwaited(9, 3);
+    assert.equal((await victim.request('GET', '/articles')).status, 200);
+    await clientToken(server, client, ['read:posts']);
+    const { body } = await postForm(server, '/oauth/introspect', api, { token });
+    assert.equal(body.active, true);
+  } finally {
+    ended.resolve();
+    await holding;
+    await Promise.allSettled(sent);
+  }
 });
