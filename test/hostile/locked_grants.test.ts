@@ -164,3 +164,44 @@ test('a user whose sessions are being deleted, who sends their browser from many
   }
   assert.ok((await sent).some(({ status }) => status === 302));
 });
+
+test('a user whose account is being deleted, who sends their browsers from many networks', async () => {
+  const account = await createTestAccount(server);
+  const { id } = account;
+  const user = await createApiUser(server, ['read:posts', 'write:posts'], account);
+  const { body } = await user.request('POST', '/articles', { json: { title: 'a', body: 'b' } });
+  const client = await createTestClient(server);
+  const { browser } = await authorize(server, { account, client, scopes: ['read:posts'] });
+  await sql`update accounts set external_id = 'deleted' where id = ${id}`.execute(db);
+  const application = await createTestClient(server, { scopes: ['write:accounts'] });
+  const authorization = `Bearer ${await clientToken(server, application, ['write:accounts'])}`;
+  const ended = Promise.withResolvers<void>();
+  const locked = Promise.withResolvers<void>();
+  // An account with very much takes as long to delete.
+  const holding = db.transaction().execute(async (tx) => {
+    await sql`select from articles where id = ${body.id} for update`.execute(tx);
+    locked.resolve();
+    await ended.promise;
+  });
+  await locked.promise;
+  const deleting = fetch(`${server.baseUrl}/accounts/${id}`, {
+    method: 'DELETE',
+    headers: { authorization },
+  });
+  try {
+    await stableWaits(1);
+    const url = authorizationUrl(server, client, {
+      code_challenge: createPkce().challenge,
+      code_challenge_method: 'S256',
+      scope: 'read:posts',
+    });
+    const responses = await Promise.all(
+      Array.from({ length: count }, (_none, n) => browser.request(url, { headers: network(n) })),
+    );
+    assert.deepEqual([...new Set(responses.map(({ status }) => status))], [303]);
+  } finally {
+    ended.resolve();
+    await holding;
+  }
+  assert.equal((await deleting).status, 204);
+});

@@ -155,7 +155,7 @@ export const accountRoutes = {
     tag,
     summary: 'Delete an account',
     description:
-      'Refused for local accounts (409 `local-account`) and administrators (409 `administrator`). One transaction withdraws its grants, ends its subscriptions and sessions, and deletes its resources, address, name and external id. Apps without another owner are suspended. No delivery for the account starts after that. Events that were published for it are kept until they are 30 days old; erase the body of one with `DELETE /events/{id}/body`. The audit log keeps the account id.',
+      'Refused for local accounts (409 `local-account`) and administrators (409 `administrator`). The account is disabled first, which withdraws its grants and ends its sessions. Then one transaction ends its subscriptions and deletes its resources, address, name and external id; if it fails, the account remains disabled: delete it again. Apps without another owner are suspended. No delivery for the account starts after that. Events that were published for it are kept until they are 30 days old; erase the body of one with `DELETE /events/{id}/body`. The audit log keeps the account id.',
     admission: writes,
     parameters: [id],
     responses: { 204: { description: 'Deleted.' } },
@@ -244,11 +244,17 @@ function registerAccountChanges(options: AccountApiOptions): void {
 
   serve(options, accountRoutes.delete, async ({ reply, caller, params }) => {
     const { id } = await requireAccount(db, params.id);
+    // First, because the deletion takes long if the account has very much, and what its browsers and apps send would wait for its rows.
+    await withAccountHold(db, id, async (tx) => {
+      requireControl(await requireAccount(tx, id, true));
+      await actAs(tx, caller);
+      await changeAccounts(tx, [{ id, isDisabled: true }]);
+      await endSessions(tx, [id]);
+    });
     const isDeleted = await withAccountHold(db, id, async (tx) => {
       requireControl(await requireAccount(tx, id, true));
       await actAs(tx, caller);
       await lockOwnedApps(tx, id);
-      await endSessions(tx, [id]);
       return deleteAccount(tx, id, () => suspendAbandonedApps(tx, id));
     });
     if (!isDeleted) throw accountNotFound();
