@@ -21,7 +21,8 @@ export interface ConnectionUser {
 }
 
 const users = new AsyncLocalStorage<ConnectionUser | undefined>();
-const expectingLocks = new WeakSet<ConnectionUser>();
+/** What requests turned out to be for. */
+const turnedOut = new WeakMap<ConnectionUser, Purpose>();
 
 /** Undefined for work of the server. */
 export function currentUser(): ConnectionUser | undefined {
@@ -34,12 +35,21 @@ export function currentUser(): ConnectionUser | undefined {
  * first changes what others change, too: the end of an app with very many grants locks all of them for as long as it takes.
  */
 export function expectLocks(): void {
+  turnOut('first', 'right');
+}
+
+/** The current request only reads, although its method does not say so. */
+export function onlyRead(): void {
+  turnOut('change', 'read');
+}
+
+function turnOut(from: Purpose, to: Purpose): void {
   const user = currentUser();
-  if (user !== undefined) expectingLocks.add(user);
+  if (user?.purpose === from) turnedOut.set(user, to);
 }
 
 export function purposeOf(user: ConnectionUser): Purpose {
-  return user.purpose === 'first' && expectingLocks.has(user) ? 'right' : user.purpose;
+  return turnedOut.get(user) ?? user.purpose;
 }
 
 export function asUser<Result>(user: ConnectionUser, work: () => Result): Result {

@@ -19,6 +19,7 @@ import { parse } from 'node:querystring';
 import { decodeJwt } from 'jose';
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
 import { stepKey } from '../connections/step.ts';
+import { onlyRead } from '../database/connection_user.ts';
 import { introspectionScope } from '../grants/scopes.ts';
 import { networksOf, wideLimitFactor } from '../http/network.ts';
 import { Problem } from '../http/problem.ts';
@@ -63,6 +64,8 @@ export function useEndpointLimit(
 ): void {
   provider.use(async (ctx: KoaContextWithOIDC, next: () => Promise<void>) => {
     if (ctx.method !== 'POST' || !limitedPaths.has(ctx.path)) return next();
+    // The APIs that ask must not wait behind changes of rows that others have locked.
+    if (ctx.path === '/oauth/introspect') onlyRead();
     const claimed = claimedClient(ctx);
     const keys = [...failureKeys(ctx.ip), ...(claimed === undefined ? [] : claimedKeys(claimed, ctx.ip))];
     if (claimed !== undefined && isUnknownToken(ctx)) keys.push(unknownTokenKey(claimed.id));

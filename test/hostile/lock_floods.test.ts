@@ -105,3 +105,31 @@ test('changes of one app', async () => {
     assert.deepEqual([status, body.code], [503, 'busy']);
   });
 });
+
+test('an agent reads while articles of thirty users are locked that they change', async () => {
+  const account = await createTestAccount(server);
+  const client = await createTestClient(server, { scopes });
+  const { accessToken } = await mcpToken(server, { account, client, scopes });
+  const changes: (() => Promise<unknown>)[] = [];
+  for (let count = 0; count < 30; count += 1) {
+    const author = await createApiUser(server, scopes);
+    const { body } = await author.request('POST', '/articles', { json: { title: 'a', body: 'b' } });
+    const headers = { 'content-type': 'application/merge-patch+json' };
+    changes.push(() => author.request('PATCH', `/articles/${body.id}`, { raw: '{"title":"c"}', headers }));
+  }
+  const sent: Promise<unknown>[] = [];
+  await whileLocked(sql`select from articles for update`, async () => {
+    for (const change of changes) sent.push(change());
+    const counts: number[] = [];
+    await until(
+      async () => counts.push(await waitingForLocks()),
+      () => counts.length > 5 && (counts.at(-1) ?? 0) >= 8 && new Set(counts.slice(-5)).size === 1,
+    );
+    const { body } = await callMcp(server, accessToken, 'tools/call', {
+      name: 'articles_list',
+      arguments: {},
+    });
+    assert.notEqual(body.result.isError, true, JSON.stringify(body));
+  });
+  await Promise.all(sent);
+});

@@ -12,9 +12,6 @@ declare module 'fastify' {
   }
 }
 
-/** Introspection (RFC 7662) has the method POST, but only reads: the APIs that ask must not wait for rows that others have locked. */
-const introspection = '/oauth/introspect';
-
 class RequestUser implements ConnectionUser {
   readonly #request: FastifyRequest;
   readonly #reply: FastifyReply;
@@ -36,8 +33,7 @@ class RequestUser implements ConnectionUser {
     const { method, routeOptions } = this.#request;
     if (routeOptions.config.precedence === 'first')
       return method === 'PATCH' || method === 'DELETE' ? 'right' : 'first';
-    const isRead = method === 'GET' || method === 'HEAD' || routeOptions.url === introspection;
-    return isRead ? 'read' : 'change';
+    return method === 'GET' || method === 'HEAD' ? 'read' : 'change';
   }
 
   /** The guard has verified the token, so the account is known even if the token is new. */

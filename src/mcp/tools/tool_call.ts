@@ -3,6 +3,7 @@
  * something about is a result with `isError`, because clients do not show errors of the protocol to the model.
  */
 
+import { onlyRead } from '../../database/connection_user.ts';
 import { type BodySchema, compileBodySchema } from '../../http/body_schema.ts';
 import { isFault, toProblem } from '../../http/errors.ts';
 import type { Problem, ValidationError } from '../../http/problem.ts';
@@ -42,6 +43,7 @@ export async function callTool(
   // The message is this request's own, so filling in defaults changes nothing else.
   const errors = checkOf(tool)(call.arguments);
   if (errors.length > 0) return failure(describeErrors(errors));
+  if (tool.annotations.readOnlyHint) onlyRead();
   try {
     const value = await runInTime(tool, call);
     const text = value instanceof JsonText ? value.text : JSON.stringify(value);
