@@ -152,10 +152,13 @@ export async function fanOut(
     leadership as materialized (${held}),
     ${chooseFromOutbox(range, sql`exists (select from leadership)`, slice)},
     pair as materialized (
-      select account_id, kind, array_agg(position) as positions, array_agg(created_at) as times
-      from events
-      where day = ${day}::date and account_id is not null
-        and position = any(array(select unnest(positions) from chosen where lanes is null))
+      select account_id, kind, array_agg(event.position) as positions, array_agg(created_at) as times
+      from (select unnest(positions) as position from chosen where lanes is null) as given
+      -- One by one: of an array, PostgreSQL before 17 read the whole day, with a plan from when its partition was empty.
+      cross join lateral (
+        select account_id, kind, position, created_at from events where day = ${day}::date and position = given.position offset 0
+      ) as event
+      where account_id is not null
       group by account_id, kind
     ),
     matched as materialized (

@@ -257,13 +257,12 @@ for (const mode of planModes) {
       const { events } = await pass(scene);
       assert.equal(events.length, passLimits.events);
     });
-    // Lengths are looked up one by one, all else at once.
     const lookUps = nodesOf(statements).filter(
       (node) => node['Relation Name']?.startsWith('events_') && node['Actual Loops'] > 1,
     );
-    assert.deepEqual(
-      lookUps.map((node) => [node['Node Type'], node['Actual Loops']]),
-      [['Index Scan', passLimits.events / 2]],
-    );
+    // First the lengths, then all events, unless the plan finds earlier that no subscription matches.
+    const [lengths, events] = lookUps.map((node) => node['Actual Loops']);
+    assert.equal(lengths, passLimits.events / 2);
+    assert.ok(events === undefined || events === passLimits.events, `${events} events`);
   });
 }

@@ -31,3 +31,21 @@ test('each lane has its turn while the number of slices changes', () => {
   }
   for (const { id } of few) assert.ok(seen.has(id), `lane ${id} had no turn`);
 });
+
+test('lanes of a tenant with few have a turn in every call', () => {
+  const slices = new Slices<{ id: number; tenant: string }>(sizeMax, ({ tenant }) => tenant);
+  const lanesOfTenant = (tenant: string, from: number, count: number) =>
+    Array.from({ length: count }, (_, index) => ({ id: from + index, tenant }));
+  const [one, other, few] = [
+    lanesOfTenant('one', 0, 800),
+    lanesOfTenant('other', 1_000, 400),
+    lanesOfTenant('few', 2_000, 2),
+  ];
+  // 800 lanes in parts of at most a third of a slice.
+  const calls = Array.from({ length: 32 }, () => slices.next([...one, ...other, ...few]));
+  for (const slice of calls) {
+    assert.ok(slice.length <= sizeMax, `${slice.length} lanes`);
+    for (const lane of few) assert.ok(slice.includes(lane));
+  }
+  assert.equal(new Set(calls.flat()).size, 1_202);
+});
