@@ -94,7 +94,8 @@ export function mountProvider(
         }
         await dispatch(request, reply);
       };
-      for (const method of methods) scope.route({ method, url: path, onRequest, handler: unreachable });
+      const shared = { url: path, bodyLimit: bodyBytesMax, onRequest, handler: unreachable };
+      for (const method of methods) scope.route({ method, ...shared });
       scope.options(path, async (request, reply) => {
         const isPreflight = request.headers['access-control-request-method'] !== undefined;
         if (isPreflight && !isPage) return dispatch(request, reply);
