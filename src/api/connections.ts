@@ -1,5 +1,6 @@
 /** What `/apps/{id}/connections` and `/admin/connections` share: the schema of a connection trace, and reading a page of them. */
 
+import type { FastifyRequest } from 'fastify';
 import Type from 'typebox';
 import {
   type Connection,
@@ -12,9 +13,12 @@ import { connectionOutcomes, stepNames, stepOutcomes } from '../connections/step
 import { isId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { queryParameter } from '../http/describe.ts';
+import { overloaded } from '../http/overload/refusal.ts';
+import { withoutPlace } from '../http/overload/request_place.ts';
 import { type PageQuery, readPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../http/schema.ts';
+import { LimitedWork } from '../shared/limited_work.ts';
 import { addFirstDeliveries } from '../webhooks/log/first_delivery.ts';
 
 const ConnectionStep = named(
@@ -71,13 +75,31 @@ export function readConnectionQuery(
   return { ...page, filter: { requestId, outcome: known } };
 }
 
-/** Reads one more connection than a page has, each with its first delivery. */
+/**
+ * First deliveries are looked for in all partitions of the log, for each subscription of each grant on a page: up to seconds. One page after the other, so that
+ * the members of an app leave the database to others.
+ */
+const firstDeliveries = new LimitedWork(1);
+/** Pages that may wait for one caller. */
+export const waitingMax = 4;
+
+/** Reads one more connection than a page has, each with its first delivery. @throws Problem 503 if too many pages of the caller wait */
 export async function readConnectionPage(
   db: Database,
+  request: FastifyRequest,
   filter: ConnectionFilter,
   { limit, after }: PageQuery,
 ): Promise<Connection[]> {
-  return addFirstDeliveries(db, await readConnections(db, filter, limit + 1, after));
+  const found = await readConnections(db, filter, limit + 1, after);
+  if (found.every(({ grantId }) => grantId === null)) return found;
+  const owner = request.connectionUser?.owner ?? '';
+  if (firstDeliveries.waitingOf(owner) >= waitingMax) throw overloaded();
+  return withoutPlace(request, () =>
+    firstDeliveries.run(owner, () => {
+      if (request.raw.socket.destroyed) throw overloaded();
+      return addFirstDeliveries(db, found);
+    }),
+  );
 }
 
 export const cursorOf = connectionCursor;

@@ -13,8 +13,8 @@ const formBytesMax = 8_192;
 export function registerAuthorizeForm(app: FastifyInstance): void {
   void app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
-    await scope.register(formBody, { bodyLimit: formBytesMax });
-    scope.post('/oauth/authorize', async (request, reply) => {
+    await scope.register(formBody);
+    scope.post('/oauth/authorize', { bodyLimit: formBytesMax }, async (request, reply) => {
       const query = stringify(request.body as Record<string, string | string[]>);
       return reply.header('cache-control', 'no-store').redirect(`/oauth/authorize?${query}`, 303);
     });

@@ -76,8 +76,7 @@ export function registerUnsubscribe(app: FastifyInstance, db: Database, tokens: 
   void app.register(async (scope) => {
     // Mail programs may send forms of either type (RFC 8058 section 3.2).
     scope.removeAllContentTypeParsers();
-    const options = { parseAs: 'buffer', bodyLimit: bodyBytesMax } as const;
-    scope.addContentTypeParser('*', options, (_request, _body, done) => done(null, null));
+    scope.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, _body, done) => done(null, null));
 
     // Reading changes nothing: programs that check the links of mails follow them.
     scope.get(unsubscribePath, async (request, reply) => {
@@ -86,7 +85,7 @@ export function registerUnsubscribe(app: FastifyInstance, db: Database, tokens: 
       return sendPage(reply, 200, 'Stop these mails', askContent(noticeEvents[named.kind]));
     });
 
-    scope.post(unsubscribePath, async (request, reply) => {
+    scope.post(unsubscribePath, { bodyLimit: bodyBytesMax }, async (request, reply) => {
       const named = tokens.read((request.query as Record<string, unknown>).token);
       if (named === undefined) return sendPage(reply, 404, 'This link is not valid', invalidContent);
       const { accountId, kind } = named;

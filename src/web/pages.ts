@@ -57,7 +57,11 @@ export function registerPages(app: FastifyInstance, options: PagesOptions): void
   if (options.mailing.mailBox !== null) registerMailBox(app, options.mailing.mailBox, options.trustProxy);
   void app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
-    await scope.register(formBody, { bodyLimit: formBytesMax });
+    await scope.register(formBody);
+    // Of the routes and not of the parser: memory is reserved for as much as the route accepts.
+    scope.addHook('onRoute', (route) => {
+      route.bodyLimit ??= formBytesMax;
+    });
     scope.setErrorHandler((error, request, reply) => {
       const problem = toProblem(error);
       if (isFault(problem)) request.log.error({ err: error }, 'request failed');

@@ -231,7 +231,7 @@ test('a recovery accepts only existing times, and names each state once', async 
   assert.equal(status, 202);
   assert.equal(body.since, '2024-02-29T22:59:59.500Z');
   assert.deepEqual(body.status, ['failed']);
-  const unknown = Object.fromEntries(Array.from({ length: 1_500 }, (_, index) => [`a${index}`, 1]));
+  const unknown = Object.fromEntries(Array.from({ length: 300 }, (_, index) => [`a${index}`, 1]));
   assert.equal((await recover({ since, ...unknown })).body.errors.length, 100);
   assert.equal((await app.request('POST', '/subscriptions', { json: unknown })).body.errors.length, 100);
 });

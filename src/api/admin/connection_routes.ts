@@ -54,7 +54,7 @@ export function registerAdminConnections(options: AdminOptions): void {
     const query = readConnectionQuery(request, ['account', 'client']);
     const accountId = readIdParameter(query.parameters, 'account');
     const clientId = readTextParameter(query.parameters, 'client', 2_048);
-    const found = await readConnectionPage(db, { ...query.filter, accountId, clientId }, query);
+    const found = await readConnectionPage(db, request, { ...query.filter, accountId, clientId }, query);
     const names = await readNames(
       db,
       found.map((connection) => connection.accountId),

@@ -40,7 +40,7 @@ export function registerAppConnections(options: AppRoutesOptions): void {
   serve(options, appConnectionRoutes.list, async ({ request, reply, caller, params }) => {
     const app = await requireApp(db, caller, params.id);
     const query = readConnectionQuery(request);
-    const found = await readConnectionPage(db, { ...query.filter, clientId: app.client.id }, query);
+    const found = await readConnectionPage(db, request, { ...query.filter, clientId: app.client.id }, query);
     return sendPage(request, reply, query, found, representConnection, cursorOf);
   });
 }
