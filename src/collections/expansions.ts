@@ -9,10 +9,10 @@ import type { Database } from '../database/database.ts';
 import type { Principal } from '../grants/principal.ts';
 import { type Cells, type CellsRow, cellList, readCells } from './cells.ts';
 import { writeCursor } from './cursor.ts';
-import { fragment, identifier } from './literal.ts';
+import { fragment } from './literal.ts';
 import { orderDefault } from './query.ts';
 import { pathOf, resourceWriter, writeAll } from './representation.ts';
-import { rawColumnList, readableByAll, shownColumns, tableOf } from './resource.ts';
+import { bytesOf, rawColumnList, readableByAll, tableOf } from './resource.ts';
 import type { Expansion, ResourceType } from './resource_type.ts';
 
 /** Limit of embedded resources per resource and sub-collection. */
@@ -22,8 +22,8 @@ export const embeddedMax = 20;
  * resources, and a type at most 5 expansions.
  */
 export const embeddedInResponseMax = 1_000;
-/** Bytes of embedded pages in a response, as JSON. The pages of one resource may exceed it. */
-const embeddedBytesMax = 4_194_304;
+/** Bytes of the texts and documents in embedded pages of a response. JSON can make six of one. The pages of one resource may exceed it. */
+const embeddedBytesMax = 1_048_576;
 
 export interface Embedded {
   /** Writes the member `_embedded` of a resource, with a leading comma; empty without expansions. */
@@ -98,29 +98,29 @@ async function readPages(
   parentIds: readonly string[],
   size: number,
 ): Promise<{ texts: Map<string, string>; read: number }> {
-  const bytes = shownColumns(type)
-    .map(({ name }) => `coalesce(octet_length(page.${identifier(name)}), 0)`)
-    .join(' + ');
   // Newest first, like `orderDefault`: ids are in the order of creation.
+  const newestOf = (id: string) =>
+    sql`from ${tableOf(type)} where parent_id = ${fragment(id)} order by id desc limit ${size + 1}`;
+  // JSON is made only of what is shown: of a thousand long comments it takes PostgreSQL a second.
   const { rows } = await sql<CellsRow & { _parent: string; _read: string | null }>`
-    with pages as (
-      select p.id as _parent, wanted.place as _place, ${fragment(bytes)} as _bytes, page.*
+    with wanted as (
+      select p.id as _parent, wanted.place as _place
         from unnest(${parentIds}::uuid[]) with ordinality as wanted (id, place)
         join ${tableOf(parent)} p on p.id = wanted.id
-       cross join lateral (
-         select ${cellList(type, 'v', 'v.id desc')} from (
-           select ${rawColumnList(type)} from ${tableOf(type)} where parent_id = p.id order by id desc limit ${size + 1}
-         ) as v
-       ) as page
        where p.author = ${principal.accountId} or ${readableByAll(parent, 'p')}
     ),
     counted as (
-      select pages.*, coalesce(
-        sum(_bytes) over (order by _place rows between unbounded preceding and 1 preceding), 0) as _before
-      from pages
+      select wanted.*, coalesce(
+        sum(page._bytes) over (order by _place rows between unbounded preceding and 1 preceding), 0) as _before
+      from wanted cross join lateral (
+        select sum(${bytesOf(type)}) as _bytes from (select ${rawColumnList(type)} ${newestOf('wanted._parent')}) as v
+      ) as page
     )
-    select counted.*, (select min(_place) - 1 from counted where _before > ${embeddedBytesMax})::text as _read
-    from counted where _before <= ${embeddedBytesMax}`.execute(db);
+    select _parent, page.*, (select min(_place) - 1 from counted where _before > ${embeddedBytesMax})::text as _read
+    from counted cross join lateral (
+      select ${cellList(type, 'v', 'v.id desc')} from (select ${rawColumnList(type)} ${newestOf('counted._parent')}) as v
+    ) as page
+    where _before <= ${embeddedBytesMax}`.execute(db);
   const texts = new Map(
     rows.map((row) => {
       const path = `${pathOf(parent, { id: row._parent })}/${type.name}?limit=${size}`;

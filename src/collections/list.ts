@@ -17,7 +17,7 @@ import { typedParameter } from './create.ts';
 import { type Place, readCursor, writeCursor } from './cursor.ts';
 import { fragment, identifier } from './literal.ts';
 import type { ListQuery } from './query.ts';
-import { findVisible, notFound, rawColumnList, readableByAll, shownColumns, tableOf } from './resource.ts';
+import { bytesOf, findVisible, notFound, rawColumnList, readableByAll, tableOf } from './resource.ts';
 import type { ResourceType } from './resource_type.ts';
 import { orderExpression, orderType } from './table.ts';
 
@@ -152,12 +152,4 @@ async function select(
     ) as v
     where v._before <= ${pageBytesMax}`.execute(db);
   return rows[0] as CellsRow;
-}
-
-/** The bytes of a resource's texts and documents. Other values are short. */
-function bytesOf(type: ResourceType): RawBuilder<unknown> {
-  const columns = shownColumns(type)
-    .filter(({ column }) => column === 'text' || column === 'jsonb')
-    .map(({ name }) => `coalesce(octet_length(v.${identifier(name)}::text), 0)`);
-  return fragment(['0', ...columns].join(' + '));
 }

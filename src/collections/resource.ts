@@ -66,6 +66,7 @@ const columnLists: Cache = new WeakMap();
 const rawColumnLists: Cache = new WeakMap();
 const readables: Cache = new WeakMap();
 const tables: Cache = new WeakMap();
+const sizes: Cache = new WeakMap();
 
 /** Caches parts of statements, which never change. */
 function cached(cache: Cache, type: ResourceType, key: string, make: () => RawBuilder<unknown>) {
@@ -99,6 +100,16 @@ export function shownColumns(type: ResourceType): readonly NamedColumn[] {
   ];
   shown.set(type, columns);
   return columns;
+}
+
+/** The bytes of a resource's texts and documents in a subquery `v`. Other values are short. */
+export function bytesOf(type: ResourceType): RawBuilder<unknown> {
+  return cached(sizes, type, '', () => {
+    const columns = shownColumns(type)
+      .filter(({ column }) => column === 'text' || column === 'jsonb')
+      .map(({ name }) => `coalesce(octet_length(v.${identifier(name)}::text), 0)`);
+    return sql.raw(['0', ...columns].join(' + '));
+  });
 }
 
 const shown = new WeakMap<ResourceType, readonly NamedColumn[]>();

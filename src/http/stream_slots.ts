@@ -2,8 +2,9 @@
  * Limits of responses that stay open: for a token, for an account (or an app that acts for itself), for an app with all its users, and for
  * a node. New tokens are easy to get, new accounts are not, and an app may have many accounts. Ten accounts with two apps could fill a
  * node, and one app all that its user may have. So a stream that finds its account, app or node full takes the place of one of the app or
- * account that has most there, if that has at least two more than its own: whoever has few streams always gets one. What cannot be resumed
- * ends for nobody, so accounts, and the apps of an account, have shares of it instead (shared/share.ts). A server that stops ends them all.
+ * account that has most there, if that has at least two more than its own: whoever has few streams always gets one. On a node, only accounts
+ * that have more than its own lose one: anybody has many apps, and these would otherwise end the streams of an app with many users. What cannot be
+ * resumed ends for nobody, so accounts, and the apps of an account, have shares of it instead (shared/share.ts). A server that stops ends them all.
  *
  *   taken → aborted (shutdown, or its place is needed) | released
  */
@@ -30,6 +31,8 @@ export interface SlotHolder {
 }
 
 type Group = 'owner' | 'clientId';
+
+type Open = [slot: AbortController, holder: SlotHolder];
 
 /** Why a signal aborted: the place is needed for somebody with fewer streams. */
 export const displaced = 'displaced';
@@ -76,8 +79,13 @@ export class StreamSlots {
       throw tooMany(429, `A token can have at most ${token} ${this.#noun}.`);
     }
     const ended: AbortController[] = [];
-    const endOne = (groups: readonly Group[], isMeant: (each: SlotHolder) => boolean, problem: Problem) => {
-      const found = this.#findOneOfMost(holder, groups, isMeant);
+    const endOne = (
+      groups: readonly Group[],
+      isMeant: (each: SlotHolder) => boolean,
+      problem: Problem,
+      atLeast = 0,
+    ) => {
+      const found = this.#findOneOfMost(holder, groups, isMeant, atLeast);
       if (found === undefined) throw problem;
       ended.push(found);
     };
@@ -91,7 +99,7 @@ export class StreamSlots {
     }
     if (ended.length === 0 && this.#isFull(node, this.#open.size, counts.owner)) {
       const problem = tooMany(503, `This node can have no more ${this.#noun}. Try again.`);
-      endOne(['clientId', 'owner'], () => true, problem);
+      endOne(['clientId', 'owner'], () => true, problem, counts.owner + 1);
     }
     for (const one of ended) {
       this.#open.delete(one);
@@ -110,26 +118,29 @@ export class StreamSlots {
   /**
    * Finds a response of whoever has most, to end it.
    * @param groups what is compared, in this order @param isMeant whose responses are compared
+   * @param atLeast how many of these an account has that may lose one
    * @returns undefined if nobody has at least two more than the holder
    */
   #findOneOfMost(
     holder: SlotHolder,
     groups: readonly Group[],
     isMeant: (each: SlotHolder) => boolean,
+    atLeast: number,
   ): AbortController | undefined {
     if (!this.#areResumable) return undefined;
     const open = [...this.#open].filter(([, each]) => isMeant(each));
+    const ofOwner = groupsOf(open, 'owner');
+    const mayLose = ([, { owner }]: Open) => (ofOwner.get(owner)?.length ?? 0) >= atLeast;
     for (const group of groups) {
-      const byGroup = Map.groupBy(open, ([, each]) => each[group]);
-      const own = byGroup.get(holder[group])?.length ?? 0;
-      const [most = []] = [...byGroup.values()].toSorted((a, b) => b.length - a.length);
-      if (most.length < own + 2) continue;
-      // Of an app, the account that has most; the oldest response of that.
-      const [ofOwner = []] = [...Map.groupBy(most, ([, { owner }]) => owner).values()].toSorted(
-        (a, b) => b.length - a.length,
-      );
-      const [[slot] = []] = ofOwner;
-      if (slot !== undefined) return slot;
+      const byGroup = groupsOf(open, group);
+      const least = (byGroup.get(holder[group])?.length ?? 0) + 2;
+      for (const most of byGroup.values()) {
+        if (most.length < least) break;
+        // Of an app, the account that has most; the oldest response of that.
+        const [ofOne] = groupsOf(most.filter(mayLose), 'owner').values();
+        const [[slot] = []] = ofOne ?? [];
+        if (slot !== undefined) return slot;
+      }
     }
     return undefined;
   }
@@ -137,4 +148,10 @@ export class StreamSlots {
   release(slot: AbortController): void {
     this.#open.delete(slot);
   }
+}
+
+/** The largest first. */
+function groupsOf(open: readonly Open[], group: Group): ReadonlyMap<string, Open[]> {
+  const groups = Map.groupBy(open, ([, each]) => each[group]);
+  return new Map([...groups].sort(([, one], [, other]) => other.length - one.length));
 }

@@ -144,6 +144,19 @@ test('JSON Patch is refused when its operations visit too many values', () => {
   assert.match(rejectionOf(structuredClone(box), tests) ?? '', /^422 does too much/);
 });
 
+test('attack: copies may make a fraction of the values that a patch may visit', () => {
+  const list = Array(6_000).fill({});
+  const copies = (count: number) =>
+    numbers(count).map((index) => ({ op: 'copy', from: '/list', path: `/copy${index}` }));
+  assert.equal(rejectionOf({ list }, copies(2)), undefined);
+  assert.match(rejectionOf({ list }, copies(3)) ?? '', /^422 does too much/);
+  const doubling = [
+    { op: 'add', path: '/list', value: Array(140).fill({}) },
+    ...Array(10).fill({ op: 'copy', from: '/list', path: '/list/-' }),
+  ];
+  assert.match(rejectionOf({}, doubling) ?? '', /^422 does too much/);
+});
+
 test('JSON Patch compares long arrays when a test names one', () => {
   const list = numbers(100_000);
   assert.equal(rejectionOf({ list }, [{ op: 'test', path: '/list', value: numbers(100_000) }]), undefined);

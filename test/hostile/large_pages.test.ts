@@ -102,6 +102,26 @@ test('a page with the largest embedded resources is short', async () => {
   assert.equal((await readPages(user, `/articles/${first}/comments?limit=200&expand=article`)).length, 40);
 });
 
+test('attack: a page embeds as many of very many long comments as have a megabyte', async () => {
+  const user = await createApiUser(server);
+  const articles = await addArticles(user, 50);
+  await sql`update articles set body = '' where author = ${user.account.id}`.execute(server.db);
+  await addComments(user, articles, 21);
+  await sql`update article_comments set body = repeat('c', ${largest.comment}::int) where author = ${user.account.id}`.execute(
+    server.db,
+  );
+  const path = `/articles?author=${user.account.id}&limit=50&expand=comments&fields=title`;
+  const { body } = await user.request('GET', path);
+  const embedded = body.items.map(
+    (item: { _embedded: { comments: { items: unknown[] } } }) => item._embedded.comments,
+  );
+  assert.deepEqual(
+    embedded.map(({ items }: { items: unknown[] }) => items.length),
+    Array(Math.ceil(1_048_576 / (21 * largest.comment))).fill(20),
+  );
+  assert.equal((await readPages(user, path)).length, 50);
+});
+
 test('a page of subscriptions with the largest filters is short, and its links lead to all', async () => {
   const app = await createApp(server);
   const made: string[] = [];

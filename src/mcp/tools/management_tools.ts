@@ -8,6 +8,9 @@
  */
 
 import Type, { type TSchema } from 'typebox';
+import { ListTurns } from '../../collections/list_turns.ts';
+import type { Principal } from '../../grants/principal.ts';
+import { takeBodyTurn } from '../../http/body_turns.ts';
 import type { Operation, Parameter } from '../../http/operation.ts';
 import { Problem, type ProblemOptions } from '../../http/problem.ts';
 import { Nullable, strict } from '../../http/schema.ts';
@@ -146,7 +149,7 @@ export type CallApi = (request: {
 
 export interface ManagementOptions {
   /** Returns a token for the API in the name of the caller. */
-  exchangeToken: (principal: Parameters<Tool['run']>[0]['principal'], scopes: string[]) => Promise<string>;
+  exchangeToken: (principal: Principal, scopes: string[]) => Promise<string>;
   call: CallApi;
 }
 
@@ -155,6 +158,22 @@ export function managementTools(
   operations: readonly Operation[],
   { exchangeToken, call }: ManagementOptions,
 ): Tool[] {
+  // A page of two megabytes is written and read three times, which takes the server thread 60 ms. Those that wait have no place.
+  const turns = new ListTurns();
+  const callOperation = async (
+    operation: Operation,
+    given: Record<string, unknown>,
+    principal: Principal,
+  ): Promise<Record<string, unknown>> => {
+    const scopes = scopesOfApi.filter((each) => principal.scopes.has(each));
+    const authorization = `Bearer ${await exchangeToken(principal, scopes)}`;
+    const { headers, ...request } = requestOf(operation, given);
+    const response = await call({ ...request, headers: { ...headers, authorization } });
+    if (response.status >= 400) throw problemOf(response);
+    if (response.status === 204) return { id: given.id, deleted: true };
+    await takeBodyTurn(principal.accountId ?? principal.clientId, response.body.length);
+    return resultOf(operation, JSON.parse(response.body) as Record<string, unknown>);
+  };
   return Object.entries(declarations).map(([name, { operation: id, hints, ...words }]) => {
     const operation = operations.find((each) => each.id === id);
     if (operation === undefined) throw new Error(`no operation for the tool ${name}`);
@@ -168,14 +187,9 @@ export function managementTools(
       inputSchema: inputOf(operation),
       outputSchema: outputOf(operation),
       annotations: { readOnlyHint, destructiveHint: false, openWorldHint: false, ...hints },
-      async run({ arguments: given, principal }) {
-        const scopes = scopesOfApi.filter((each) => principal.scopes.has(each));
-        const authorization = `Bearer ${await exchangeToken(principal, scopes)}`;
-        const { headers, ...request } = requestOf(operation, given);
-        const response = await call({ ...request, headers: { ...headers, authorization } });
-        if (response.status >= 400) throw problemOf(response);
-        if (response.status === 204) return { id: given.id, deleted: true };
-        return resultOf(operation, JSON.parse(response.body) as Record<string, unknown>);
+      run({ arguments: given, principal }) {
+        const run = () => callOperation(operation, given, principal);
+        return readOnlyHint ? turns.run(principal, run) : run();
       },
     };
   });

@@ -48,6 +48,30 @@ test('one app cannot take all streams that its user may have', async () => {
   for (const app of ['other app', 'greedy app']) assert.equal(await open(`${app} more`, 'user', app), 429);
 });
 
+test('attack: accounts with very many apps end no streams of the users of another app', async () => {
+  const streams = new StreamSlots({ addHook: () => {} } as never);
+  const take = (owner: string, clientId: string) =>
+    streams.take({ tokenId: `${owner} ${clientId}`, owner, clientId }).signal;
+  const users = Array.from({ length: 60 }, (_none, user) => take(`user ${user}`, 'popular'));
+  const refused: unknown[] = [];
+  for (let app = 0; app < 20; app += 1) {
+    for (let account = 0; account < 10; account += 1) {
+      try {
+        take(`greedy ${account}`, `app ${app} of ${account}`);
+      } catch (error) {
+        refused.push((error as { status?: number }).status);
+      }
+    }
+  }
+  assert.deepEqual(
+    users.filter(({ aborted }) => aborted),
+    [],
+  );
+  assert.deepEqual(refused, Array(60).fill(503));
+  // A new user of the app gets a place of an account that has many.
+  take('new user', 'popular');
+});
+
 test('what cannot be resumed has shares for the apps of an account', () => {
   const limits = { token: 20, owner: 92, app: 200, node: 400 };
   const slots = new StreamSlots({ addHook: () => {} } as never, { limits, areResumable: false });

@@ -218,6 +218,41 @@ test('an id cannot lead to another operation', async () => {
   }
 });
 
+test('attack: two reads of management tools are made at once, and few of an account wait', async () => {
+  const waiting = async () => {
+    const { rows } = await sql<{ count: number }>`
+      select count(*)::int from pg_stat_activity
+      where datname = current_database() and wait_event_type = 'Lock' and query like '%from app_members%'`.execute(
+      server.db,
+    );
+    return rows[0]?.count ?? 0;
+  };
+  const locked = Promise.withResolvers<void>();
+  const ended = Promise.withResolvers<void>();
+  const holding = server.db.transaction().execute(async (tx) => {
+    await sql`lock table app_members in access exclusive mode`.execute(tx);
+    locked.resolve();
+    await ended.promise;
+  });
+  await locked.promise;
+  // More than an account may have waiting.
+  const calls = Array.from({ length: 15 }, () => callTool(server, token, 'apps_list', {}));
+  const answers: boolean[] = [];
+  for (const each of calls) void each.then(({ isError }) => answers.push(isError === true));
+  await until(
+    async () => answers.length,
+    (count) => count === 3,
+  );
+  assert.deepEqual(answers, [true, true, true]);
+  const others = Array.from({ length: 3 }, () => callTool(server, stranger.accessToken, 'apps_list', {}));
+  await until(waiting, (count) => count === 2);
+  ended.resolve();
+  await holding;
+  for (const each of await Promise.all(others)) assert.equal(each.isError, undefined);
+  await Promise.all(calls);
+  assert.equal(answers.filter((isError) => !isError).length, 12);
+});
+
 test('a withdrawn grant ends its management tools', async () => {
   const mine = await mcpToken(server, { account, client, scopes });
   assert.ok((await call('apps_list', {}, mine.accessToken)).value);
