@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict';
 import { connect, type Socket } from 'node:net';
 import { after, test } from 'node:test';
+import { createApiUser } from '../support/clients/api_client.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -52,3 +53,31 @@ for (const path of [
     await until(reservedBytes, (reserved) => reserved === 0);
   });
 }
+
+test('attack: unfinished large bodies of many accounts refuse no small bodies of others', async (t) => {
+  const victim = await createApiUser(server);
+  const attackers = await Promise.all(Array.from({ length: 48 }, () => createApiUser(server)));
+  const sockets: Socket[] = [];
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  for (const [index, { accessToken }] of attackers.entries()) {
+    for (let count = 0; count < 8; count += 1) {
+      const options = { port: server.config.port, host: '127.0.0.1', localAddress: `127.0.1.${index + 1}` };
+      const socket = connect(options);
+      socket.on('error', () => {});
+      const type = 'content-type: application/json\r\ncontent-length: 1048576';
+      socket.write(
+        `POST /articles HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ${accessToken}\r\n${type}\r\n\r\n{`,
+      );
+      sockets.push(socket);
+    }
+  }
+  await until(reservedBytes, (reserved) => reserved > 127 * 1_048_576);
+  const large = await victim.request('POST', '/articles', {
+    json: { title: 'a', body: 'b'.repeat(900_000) },
+  });
+  assert.equal(large.status, 503);
+  const small = await victim.request('POST', '/articles', { json: { title: 'a', body: 'b'.repeat(10_000) } });
+  assert.equal(small.status, 201, small.text);
+});

@@ -30,6 +30,8 @@ import { resumePlace } from './request_place.ts';
 
 /** Bodies of all requests on a node. */
 const bodyBytesMax = 134_217_728;
+/** Maximum size in bytes of a body with a known length for which none is reserved: the size of a head. */
+const smallBodyBytes = 16_384;
 
 export interface OverloadOptions {
   db: Database;
@@ -177,7 +179,10 @@ function hasBody({ headers }: FastifyRequest): boolean {
   return encoding !== undefined || (length !== undefined && length !== '0');
 }
 
-/** Reserves memory for the body until the response has ended, and so has the work, which continues if the client disconnects. */
+/**
+ * Reserves memory for the body until the response has ended, and so has the work, which continues if the client disconnects. A small body
+ * takes no more than the head of its request, for which nothing is reserved: whoever fills the memory with large bodies refuses no small ones.
+ */
 function reserveBody(
   bodies: BodyBudget,
   request: FastifyRequest,
@@ -190,6 +195,7 @@ function reserveBody(
   // Fastify refuses what is longer.
   const bytesMax = request.routeOptions.bodyLimit ?? 0;
   const bytes = encoding === undefined ? Math.min(Number(length), bytesMax) : bytesMax;
+  if (encoding === undefined && bytes <= smallBodyBytes) return true;
   const reservation = bodies.reserve(bytes, identify);
   if (reservation === null) return false;
   reply.raw.once('close', () => place.whenLeft(() => bodies.release(reservation)));
