@@ -19,6 +19,7 @@ import {
 } from '../support/clients/oauth.ts';
 import { captureStatements, planModes, rowsOf } from '../support/database/plans.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 const victim = await createApiUser(server);
@@ -102,11 +103,17 @@ test('grants end that nobody uses, and their access tokens with them', async () 
   await sql`delete from refresh_tokens where grant_id = any(${[idle.grantId, listener.grantId]}::uuid[])`.execute(
     server.db,
   );
+  const ids = [device.grantId, idle.grantId, listener.grantId];
+  // When they were used is written later.
+  await until(
+    () => sql`select from grants where id = any(${ids}::uuid[]) and last_used_at is null`.execute(server.db),
+    ({ rows }) => rows.length === 0,
+  );
   // All three are older than those whose codes were never exchanged.
   await addOlder(pair, grantsMax - 3);
   await sql`
-    update grants set created_at = created_at - interval '1 day'
-    where id = any(${[device.grantId, idle.grantId, listener.grantId]}::uuid[])`.execute(server.db);
+    update grants set created_at = created_at - interval '1 day', last_used_at = last_used_at - interval '1 day'
+    where id = any(${ids}::uuid[])`.execute(server.db);
   const { browser } = device;
   const { grantId } = await authorize(server, { ...pair, scopes: ['read:posts'], browser });
   const live = await liveGrants(pair);
