@@ -29,6 +29,39 @@ export interface JoinedSteps {
 interface Draft {
   known: KnownConnection;
   joined: JoinedSteps | undefined;
+  /** The lowest rank is that of the latest. */
+  rank: number;
+}
+
+/** Drafts by their keys: a search of all of them for each step takes seconds when many apps connect at once. */
+class Drafts {
+  readonly all: Draft[] = [];
+  readonly #byKey = new Map<string, Set<Draft>>();
+
+  add(draft: Draft): void {
+    this.all.push(draft);
+    this.addKeys(draft, draft.known.keys);
+  }
+
+  addKeys(draft: Draft, keys: readonly string[]): void {
+    for (const key of keys) {
+      const drafts = this.#byKey.get(key);
+      if (drafts === undefined) this.#byKey.set(key, new Set([draft]));
+      else drafts.add(draft);
+    }
+  }
+
+  /** The latest draft that the step belongs to. */
+  find(step: PendingStep): Draft | undefined {
+    let latest: Draft | undefined;
+    for (const key of step.keys) {
+      for (const draft of this.#byKey.get(key) ?? []) {
+        if ((latest === undefined || draft.rank < latest.rank) && mayBelong(draft.known, step))
+          latest = draft;
+      }
+    }
+    return latest;
+  }
 }
 
 /**
@@ -40,19 +73,26 @@ export function joinSteps(
   pending: readonly PendingStep[],
   newId: () => string,
 ): JoinedSteps[] {
-  const drafts: Draft[] = known.map((connection) => ({ known: connection, joined: undefined }));
-  for (const step of pending) {
-    const draft = drafts.find((candidate) => belongs(candidate.known, step)) ?? begin(step, newId);
-    if (draft === undefined) continue;
-    // The latest come first.
-    if (!drafts.includes(draft)) drafts.unshift(draft);
-    append(draft, step);
+  const drafts = new Drafts();
+  for (const [rank, connection] of known.entries()) {
+    drafts.add({ known: connection, joined: undefined, rank });
   }
-  return drafts.flatMap(({ joined }) => (joined === undefined ? [] : [joined]));
+  for (const [index, step] of pending.entries()) {
+    let draft = drafts.find(step);
+    if (draft === undefined) {
+      const begun = begin(step, newId);
+      if (begun === undefined) continue;
+      draft = { known: begun, joined: undefined, rank: -1 - index };
+      drafts.add(draft);
+    }
+    append(draft, step);
+    drafts.addKeys(draft, step.keys);
+  }
+  return drafts.all.flatMap(({ joined }) => (joined === undefined ? [] : [joined]));
 }
 
-function belongs({ clientId, keys, stepsTaken }: KnownConnection, step: PendingStep): boolean {
-  if (!step.keys.some((key) => keys.includes(key))) return false;
+/** Whether a step belongs to a connection with one of its keys. */
+function mayBelong({ clientId, stepsTaken }: KnownConnection, step: PendingStep): boolean {
   // Someone else's code does not lead into that app's connection.
   if (clientId !== null && step.clientId !== null && clientId !== step.clientId) return false;
   return (
@@ -60,10 +100,10 @@ function belongs({ clientId, keys, stepsTaken }: KnownConnection, step: PendingS
   );
 }
 
-function begin(step: PendingStep, newId: () => string): Draft | undefined {
+function begin(step: PendingStep, newId: () => string): KnownConnection | undefined {
   if (step.belongsTo === 'existing') return undefined;
   const { clientId } = step;
-  return { known: { id: newId(), clientId, outcome: 'open', keys: [], stepsTaken: [] }, joined: undefined };
+  return { id: newId(), clientId, outcome: 'open', keys: [], stepsTaken: [] };
 }
 
 function append(draft: Draft, step: PendingStep): void {

@@ -4,9 +4,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sql } from 'kysely';
 import { readConnections, writeSteps } from '../../src/connections/connection_store.ts';
+import { joinSteps } from '../../src/connections/joining.ts';
 import { type PendingStep, stepKey } from '../../src/connections/step.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { openTestDatabase } from '../support/database/open_database.ts';
+import { timesAsMuch } from '../support/processor_time.ts';
 
 function step(clientId: string, name: PendingStep['name'], keys: string[]): PendingStep {
   return {
@@ -39,4 +41,25 @@ test('connections of a busy app do not displace the older attempt of another app
     found.map(({ steps }) => steps.map(({ name }) => name).toSorted()),
     [['code', 'token']],
   );
+});
+
+/** Each app opens one more connection, beside ten stored ones. */
+function joinOf(apps: number): () => void {
+  const ids = Array.from({ length: apps }, (_none, index) => `app-${index}`);
+  const keysOf = (id: string) => [stepKey('registered', id), stepKey('request', newId())];
+  const stored = ids.flatMap((id) =>
+    Array.from({ length: 10 }, () => ({ id: newId(), clientId: id, keys: keysOf(id) })),
+  );
+  const pending = ids.map(
+    (id): PendingStep => ({ ...step(id, 'authorize', keysOf(id)), belongsTo: 'before-authorize' }),
+  );
+  return () => {
+    const known = stored.map((each) => ({ ...each, outcome: 'open' as const, stepsTaken: ['authorize ok'] }));
+    assert.equal(joinSteps(known, pending, newId).length, apps);
+  };
+}
+
+test('attack: connections of very many apps at once', async () => {
+  const ratio = await timesAsMuch(joinOf(400), joinOf(50));
+  assert.ok(ratio < 24, `eight times the apps take ${ratio} times as long`);
 });
