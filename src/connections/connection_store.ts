@@ -28,7 +28,8 @@ export interface Connection {
 
 /**
  * Writes steps: each to its connection, in one statement. Each key has candidates of its own, so that an app with many connections
- * does not displace the connection of another one.
+ * does not displace the connection of another one. An account that is being deleted, which can take long, is left out: the steps of all
+ * others would wait for it.
  */
 export async function writeSteps(db: Database, pending: readonly PendingStep[]): Promise<void> {
   const keys = [...new Set(pending.flatMap((step) => step.keys))];
@@ -55,7 +56,7 @@ export async function writeSteps(db: Database, pending: readonly PendingStep[]):
     insert into connections
       (id, started_at, updated_at, client_id, is_known, account_id, grant_id, outcome, keys, request_ids, source, steps)
     select c.id, to_timestamp(c.started_at), to_timestamp(c.updated_at), c.client_id, c.is_known,
-      (select a.id from accounts a where a.id = c.account_id), c.grant_id, c.outcome, c.keys, c.request_ids, c.source, c.steps
+      (select a.id from accounts a where a.id = c.account_id for key share skip locked), c.grant_id, c.outcome, c.keys, c.request_ids, c.source, c.steps
     from jsonb_to_recordset(${JSON.stringify(changed.map(toRow))}::jsonb) as c (
       id uuid, started_at float8, updated_at float8, client_id text, is_known boolean, account_id uuid, grant_id uuid, outcome text,
       keys text[], request_ids text[], source text, steps jsonb)

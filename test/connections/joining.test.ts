@@ -7,6 +7,7 @@ import { readConnections, writeSteps } from '../../src/connections/connection_st
 import { joinSteps } from '../../src/connections/joining.ts';
 import { type PendingStep, stepKey } from '../../src/connections/step.ts';
 import { newId } from '../../src/crypto/ids.ts';
+import { openDatabase } from '../../src/database/database.ts';
 import { openTestDatabase } from '../support/database/open_database.ts';
 import { timesAsMuch } from '../support/processor_time.ts';
 
@@ -62,4 +63,26 @@ function joinOf(apps: number): () => void {
 test('attack: connections of very many apps at once', async () => {
   const ratio = await timesAsMuch(joinOf(400), joinOf(50));
   assert.ok(ratio < 24, `eight times the apps take ${ratio} times as long`);
+});
+
+test('an account that is being deleted does not hold up the steps of others', async (t) => {
+  const { db, url } = await openTestDatabase(t, 1, { lock_timeout: '2s' });
+  const deleting = openDatabase({ connectionString: url, connectionsMax: 1 });
+  t.after(() => deleting.destroy());
+  const accountId = newId();
+  await sql`insert into accounts (id, email, name) values (${accountId}, 'ann@example.com', 'Ann')`.execute(
+    db,
+  );
+  await deleting.transaction().execute(async (tx) => {
+    await sql`select from accounts where id = ${accountId} for update`.execute(tx);
+    await writeSteps(db, [
+      { ...step('app', 'authorize', [stepKey('registered', 'app')]), accountId },
+      step('other', 'authorize', [stepKey('registered', 'other')]),
+    ]);
+  });
+  const found = await readConnections(db, {}, 10);
+  assert.deepEqual(found.map((each) => [each.clientId, each.accountId]).toSorted(), [
+    ['app', null],
+    ['other', null],
+  ]);
 });
