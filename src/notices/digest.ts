@@ -55,10 +55,12 @@ export async function collectNotices(db: Database, waitSeconds = collectingSecon
 
 async function queueDigest(db: Database, accountId: string, kind: string): Promise<void> {
   await db.transaction().execute(async (tx) => {
-    // Another node may have collected them, and the account may be deleted, since they were read.
+    // Another node may have collected them, and the account may be deleted, since they were read. The mails of others do not wait for an
+    // account that is being deleted.
     const { rows } = await sql<{ id: string }>`
-      select id from notices where account_id = ${accountId} and kind = ${kind} and mail_id is null
-      for update skip locked`.execute(tx);
+      select n.id from notices n join accounts a on a.id = n.account_id
+      where n.account_id = ${accountId} and n.kind = ${kind} and n.mail_id is null
+      for update of n skip locked for key share of a skip locked`.execute(tx);
     if (rows.length === 0) return;
     const mailId = await queueMail(tx, { to: { accountId }, kind, content: null });
     await sql`

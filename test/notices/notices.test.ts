@@ -299,6 +299,20 @@ test('a mail lists at most 20 subscriptions and counts the others', async () => 
   assert.match(mail?.parsed.text ?? '', /And 6 more/);
 });
 
+test('mails of others do not wait for an account that is being deleted', async () => {
+  const [deleted, other] = [await createConsoleUser(server), await createConsoleUser(server)];
+  for (const user of [deleted, other]) {
+    await sql`
+      insert into notices (account_id, kind, client_id)
+      values (${user.account.id}, 'secret_rotated', ${await createOwnApp(user)})`.execute(db);
+  }
+  await db.transaction().execute(async (tx) => {
+    await sql`select from accounts where id = ${deleted.account.id} for update`.execute(tx);
+    assert.equal((await mailsOf(other.account)).length, 1);
+  });
+  assert.equal((await mailsOf(deleted.account)).length, 1);
+});
+
 test('a member who is removed, or an account that is disabled, before the mail is sent gets none', async () => {
   const owner = await createConsoleUser(server);
   const app = await createOwnApp(owner);

@@ -124,6 +124,7 @@ function compressed(
     if (form === undefined) {
       form = make(encoding);
       forms.set(encoding, form);
+      form.catch(() => forms.delete(encoding));
     }
     if (encoding !== 'identity') reply.header('content-encoding', encoding);
     return reply.header('vary', 'accept-encoding').send(await form);
