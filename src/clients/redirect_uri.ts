@@ -3,6 +3,7 @@
  */
 
 import { isLoopbackHost } from '../config/config.ts';
+import { parseUrl } from '../shared/url.ts';
 
 /** Maximum length of a redirect URI in bytes. */
 const redirectUriBytesMax = 2_048;
@@ -34,7 +35,7 @@ export function redirectUriError(text: string): string | undefined {
 
 /** Whether a URI leads to this server: by its origin or, on loopback, by another name of the same host and port. */
 export function isAddressOfServer(uri: string, baseUrl: string): boolean {
-  const [url, own] = [URL.parse(uri), new URL(baseUrl)];
+  const [url, own] = [parseUrl(uri), new URL(baseUrl)];
   if (url === null || url.protocol !== own.protocol || url.port !== own.port) return false;
   // A trailing dot marks an absolute domain name; it is the same host.
   const [host, ownHost] = [url, own].map(({ hostname }) => hostname.replace(/\.$/, ''));

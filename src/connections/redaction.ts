@@ -1,5 +1,7 @@
 /** Removes secrets from the text of a trace and of the log. What apps send is untrusted, and may be in the wrong place. */
 
+import { isCostlyUrl } from '../shared/url.ts';
+
 /** Parameters whose values appear in no explanation. */
 const secretParameters = [
   'access_token',
@@ -63,8 +65,12 @@ export function redact(text: string, params: Readonly<Record<string, unknown>> =
   return printable(redacted, explanationLengthMax);
 }
 
-/** The URL without user information, query and fragment, which may carry secrets. Text that is no URL is cut. */
+/**
+ * The URL without user information, query and fragment, which may carry secrets. Text that is no URL is cut. One whose parts are not known,
+ * because to find them would cost much, is hidden.
+ */
 export function withoutQuery(text: string): string {
+  if (isCostlyUrl(text)) return hidden;
   const url = URL.parse(text);
   if (url === null) return printable(text.split(/[?#]/, 1)[0] ?? '', unknownIdLengthMax);
   const query = url.search === '' && url.hash === '' ? '' : '?…';

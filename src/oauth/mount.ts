@@ -9,6 +9,7 @@ import type { Provider } from 'oidc-provider';
 import { readBody } from '../http/body_limit.ts';
 import { mediaType } from '../http/media_types.ts';
 import { Problem } from '../http/problem.ts';
+import { isCostlyUrl } from '../shared/url.ts';
 import { rememberBody } from './endpoint_limit.ts';
 import type { ProviderPages } from './provider_options.ts';
 import { registrationPath } from './registration/registration.ts';
@@ -67,6 +68,9 @@ const bodyBytesMax = 56 * 1_024;
 
 /** Parameters in a URL. Koa takes quadratic time for them: 60 ms for those of 15 KB, and one address stopped a node with these. Forms have at most a thousand. */
 const queryParametersMax = 512;
+
+/** Smaller forms have no URL that the parser could take long for. */
+const costlyFormBytesMin = 2_048;
 
 /** @param provider returns the current provider, which changes with the signing keys */
 export function mountProvider(
@@ -185,7 +189,7 @@ function callbackOf(provider: Provider): Callback {
 /**
  * Reads the body within the limit and attaches it to the raw request.
  * @param acceptsJwt whether to replace a JWT in the form's `token` parameter by its opaque form
- * @throws Problem 413 if the body exceeds the limit
+ * @throws Problem 413 if the body exceeds the limit, 400 if a URL in it would cost much
  */
 async function readWithinLimit(request: FastifyRequest, acceptsJwt: boolean): Promise<void> {
   const { raw } = request;
@@ -194,6 +198,7 @@ async function readWithinLimit(request: FastifyRequest, acceptsJwt: boolean): Pr
   const received = await readBody(request, bodyBytesMax);
   rememberBody(raw, received);
   const isForm = mediaType(headers['content-type']) === 'application/x-www-form-urlencoded';
+  if (isForm) refuseCostlyUrls(received);
   const body = acceptsJwt && isForm ? withOpaqueToken(received) : received;
   headers['content-length'] = String(body.length);
   Object.defineProperties(raw, {
@@ -204,6 +209,15 @@ async function readWithinLimit(request: FastifyRequest, acceptsJwt: boolean): Pr
       },
     },
   });
+}
+
+/** oidc-provider parses these itself. */
+function refuseCostlyUrls(body: Buffer): void {
+  if (body.length <= costlyFormBytesMin) return;
+  const form = parse(body.toString());
+  for (const name of ['redirect_uri', 'resource']) {
+    if ([form[name] ?? []].flat().some(isCostlyUrl)) throw new Problem(400, `${name} is too long`);
+  }
 }
 
 function withOpaqueToken(body: Buffer): Buffer {

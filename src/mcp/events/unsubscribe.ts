@@ -2,6 +2,7 @@
 
 import type { Database } from '../../database/database.ts';
 import { withDeliveryHold } from '../../grants/delivery_hold.ts';
+import { parseUrl } from '../../shared/url.ts';
 import { agentKey } from '../../webhooks/subscriptions/agent_key.ts';
 import { findAgentSubscription, unsubscribeAgent } from '../../webhooks/subscriptions/agent_subscription.ts';
 import { isObject } from '../json_rpc.ts';
@@ -23,7 +24,7 @@ export async function unsubscribe(
   if (!isObject(params.delivery)) throw refusedParams('delivery', 'invalid_type');
   const { url: given } = params.delivery;
   if (given === undefined) throw refusedParams('delivery.url', 'required');
-  const url = typeof given === 'string' ? URL.parse(given)?.href : undefined;
+  const url = typeof given === 'string' ? parseUrl(given)?.href : undefined;
   if (url === undefined) throw refusedParams('delivery.url', 'invalid_url');
   const key = agentKey({ principal: grantId, url, name, arguments: canonical });
   const found = await findAgentSubscription(db, key, 'webhook');

@@ -10,6 +10,7 @@ import { addressCounters, countGuessInTurn } from '../../accounts/throttle.ts';
 import type { Client } from '../../clients/client.ts';
 import { type SelfDescription, saveDocumentClient } from '../../clients/self_registered.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
+import { parseUrl } from '../../shared/url.ts';
 import { type FindByDocument, type FindClient, rememberEpoch } from '../provider_client.ts';
 import type { ProviderOptions } from '../provider_options.ts';
 import { toSelfDescription } from './client_storage.ts';
@@ -72,7 +73,7 @@ export function documentFeature({ db, settings, outgoing }: ProviderOptions) {
 /** Whether an id is the URL of a document. oidc-provider validates the URL further (dot segments and more). */
 function isDocumentUrl(id: unknown): id is string {
   if (typeof id !== 'string' || !id.startsWith('https://') || id.length > 2_048) return false;
-  const url = URL.parse(id);
+  const url = parseUrl(id);
   // The path distinguishes the apps of one host.
   return url !== null && url.pathname !== '/' && url.href === id;
 }

@@ -8,6 +8,7 @@ import { deviceCodeGrantType } from '../../clients/client.ts';
 import { keySetError } from '../../clients/key_set.ts';
 import { isAddressOfServer, redirectUriError } from '../../clients/redirect_uri.ts';
 import { openidScopes, type ScopeCatalogue } from '../../grants/scopes.ts';
+import { parseUrl } from '../../shared/url.ts';
 import { isStorableJson } from '../storage/storage.ts';
 
 /** Number of entries. */
@@ -120,7 +121,7 @@ function checkUris(sent: Metadata, metadata: Metadata, policy: RegistrationPolic
   for (const member of uriMembers) {
     const value = metadata[member];
     if (value === undefined) continue;
-    const url = typeof value === 'string' ? URL.parse(value) : null;
+    const url = typeof value === 'string' ? parseUrl(value) : null;
     const isLocal = url?.protocol === 'http:' && redirectUriError(url.href) === undefined;
     const isGood = url?.protocol === 'https:' || (isLocal && policy.allowLoopback);
     if (!isGood || url.username !== '' || url.password !== '')
