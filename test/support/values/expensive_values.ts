@@ -30,6 +30,8 @@ export const expensiveValues: Readonly<Record<string, (bytes: number, expected: 
   'a letter': (bytes) => 'a'.repeat(bytes),
   spaces: (bytes) => `a${' '.repeat(bytes)}b`,
   'a deep URL': (bytes) => `https://a.example/${'/'.repeat(bytes)}`,
+  'a host of Chinese letters': (bytes) =>
+    `https://${String.fromCodePoint(...many(bytes, 3, (index) => 0x4e00 + (index % 20_000)).map(Number))}/`,
   'a long host': (bytes) => `https://${'a.'.repeat(bytes / 2)}com/`,
   'a long query': (bytes) => `https://a.example/?${'a=b&'.repeat(bytes / 4)}`,
   'mail addresses': (bytes) => 'a@'.repeat(bytes / 2),
