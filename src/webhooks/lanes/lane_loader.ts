@@ -143,11 +143,13 @@ export class LaneLoader {
     // Deliveries added while the lane is loading may be older than the end of a hold.
     const watch = () => holds.watch();
     const isNew = (id: number) => !lanes.has(id);
+    const tenantOf = (id: number) => lanes.get(id)?.tenant;
     const loaded = [
-      this.#newLanes.add(ids.filter(isNew), watch),
+      this.#newLanes.add(ids.filter(isNew), watch, tenantOf),
       this.#changedLanes.add(
         ids.filter((id) => !isNew(id)),
         watch,
+        tenantOf,
       ),
     ];
     this.#run(this.#newLanes);

@@ -11,7 +11,7 @@ function openQueue() {
   const queue = new LoadQueue();
   const ended: HoldWatch[] = [];
   const watch = () => new HoldWatch((one) => ended.push(one));
-  return { queue, ended, add: (ids: number[]) => queue.add(ids, watch) };
+  return { queue, ended, add: (ids: number[], tenant?: object) => queue.add(ids, watch, () => tenant) };
 }
 
 test('a lane does not wait behind a bulk change', () => {
@@ -21,6 +21,37 @@ test('a lane does not wait behind a bulk change', () => {
   void add([80_000, 80_001]);
   assert.deepEqual([...queue.take(5).keys()], [0, 70_000, 80_000, 1, 80_001]);
   assert.deepEqual([...queue.take(3).keys()], [2, 3, 4]);
+});
+
+test('attack: a tenant with very many changes takes turns with others', () => {
+  const { queue, add } = openQueue();
+  const tenant = {};
+  for (let change = 0; change < 100; change += 1) void add(range(change * 100, 100), tenant);
+  void add([70_000], {});
+  assert.deepEqual([...queue.take(3).keys()], [0, 70_000, 100]);
+});
+
+test('attack: more tenants than one statement has lanes take turns', () => {
+  const { queue, add } = openQueue();
+  for (let change = 0; change < 40; change += 1) void add(range(change * 100, 100), {});
+  void add([70_000], {});
+  assert.deepEqual(
+    [...queue.take(32).keys()],
+    range(0, 32).map((change) => change * 100),
+  );
+  assert.equal([...queue.take(32).keys()].indexOf(70_000), 8);
+});
+
+test('a change of several tenants is one group, and each takes its turns', async () => {
+  const { queue, ended } = openQueue();
+  const tenants = [{}, {}] as const;
+  const watch = () => new HoldWatch((one) => ended.push(one));
+  const done = queue.add([1, 2, 3, 4], watch, (id) => tenants[id < 4 ? 0 : 1]);
+  const taken = queue.take(4);
+  assert.deepEqual([...taken.keys()], [1, 4, 2, 3]);
+  queue.settle(taken.values());
+  await done;
+  assert.equal(ended.length, 1);
 });
 
 test('a lane that waits already is loaded once, and one that was taken again', () => {
