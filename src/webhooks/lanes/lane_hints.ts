@@ -3,6 +3,7 @@
  * event was erased. This node then reads the lane from the database again. It does nothing else, whoever sent the hint.
  */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { bigintArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
@@ -23,6 +24,11 @@ const groupForms = {
   client: new RegExp(`^client:(${clientId})$`),
   app: new RegExp(`^app:(${clientId})$`),
 };
+/**
+ * Milliseconds that a batch waits for its lanes to be loaded. Hints of others wait for the batch, and a tenant can have thousands of lanes. The
+ * loader gives turns to tenants.
+ */
+const waitMsMax = 50;
 type Groups = Record<keyof typeof groupForms, ReadonlySet<string>>;
 const positionsForm = /^[1-9]\d{0,15}(,[1-9]\d{0,15}){0,99}$/;
 
@@ -50,13 +56,15 @@ export class LaneHints {
     const named = new Set(texts.filter((text) => numberForm.test(text)).map(Number));
     const groups = readGroups(texts);
     const groupCount = Object.values(groups).reduce((sum, { size }) => sum + size, 0);
-    await (isCut
-      ? leases.review()
-      : leases.reloadWhere(
-          ({ id, subscription }) => named.has(id) || isInGroup(subscription, groups),
-          // It is not known yet whose these are.
-          (lane) => named.has(lane) || groupCount > 0,
-        ));
+    if (isCut) await leases.review();
+    else {
+      const reloaded = leases.reloadWhere(
+        ({ id, subscription }) => named.has(id) || isInGroup(subscription, groups),
+        // It is not known yet whose these are.
+        (lane) => named.has(lane) || groupCount > 0,
+      );
+      await Promise.race([reloaded, sleep(waitMsMax, undefined, { ref: false })]);
+    }
     const others = [...named].filter((lane) => !lanes.has(lane));
     // A lane of no node may be due now.
     if (isCut || others.length > 0) leases.claimSoon();

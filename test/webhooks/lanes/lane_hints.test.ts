@@ -2,8 +2,13 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
+import { EventCache } from '../../../src/webhooks/fan_out/event_cache.ts';
 import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
+import { LaneHints } from '../../../src/webhooks/lanes/lane_hints.ts';
+import type { LaneLeases } from '../../../src/webhooks/lanes/lane_leases.ts';
+import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
@@ -36,6 +41,20 @@ test('a changed subscription is announced by a hint that is heeded and counts as
   assert.deepEqual(await falseHints(), []);
   await sql`select announce('lane_changed', ${'9'.repeat(17)})`.execute(db);
   await until(falseHints, (lines) => lines.length === 1);
+});
+
+test('attack: a batch of hints, behind which those of others wait, ends before thousands of lanes are loaded', async () => {
+  const { account } = await createApp(server);
+  const ends: string[] = [];
+  // Stands for the seconds in which the thousands of lanes of a tenant are loaded.
+  const loaded = sleep(2_000).then(() => ends.push('lanes'));
+  const leases = { reloadWhere: () => loaded } as unknown as LaneLeases;
+  const hints = new LaneHints({ db, cache: new EventCache(), lanes: new LeasedLanes(), leases });
+  const payloads = new Set([`account:${account.id}`]);
+  assert.equal(await hints.changed({ payloads, isCut: false }), 0);
+  ends.push('batch');
+  await loaded;
+  assert.deepEqual(ends, ['batch', 'lanes']);
 });
 
 const event = {
