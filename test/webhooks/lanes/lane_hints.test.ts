@@ -46,8 +46,9 @@ test('a changed subscription is announced by a hint that is heeded and counts as
 test('attack: a batch of hints, behind which those of others wait, ends before thousands of lanes are loaded', async () => {
   const { account } = await createApp(server);
   const ends: string[] = [];
-  // Stands for the seconds in which the thousands of lanes of a tenant are loaded.
+  // Stands for the seconds in which the thousands of lanes of a tenant are loaded: to make and lease these would take minutes.
   const loaded = sleep(2_000).then(() => ends.push('lanes'));
+  // The cast leaves out what a batch of hints without new lanes does not use.
   const leases = { reloadWhere: () => loaded } as unknown as LaneLeases;
   const hints = new LaneHints({ db, cache: new EventCache(), lanes: new LeasedLanes(), leases });
   const payloads = new Set([`account:${account.id}`]);
