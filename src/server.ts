@@ -30,6 +30,7 @@ import { registerHealth } from './http/health.ts';
 import { startIdempotencySweep } from './http/idempotency.ts';
 import { countFalseHints, countRequests, createRegistry, registerMetrics } from './http/metrics.ts';
 import { metricsAccess } from './http/metrics_access.ts';
+import { callerOfToken } from './http/overload/caller.ts';
 import { limitConnections } from './http/overload/connection_limit.ts';
 import { limitLoad } from './http/overload/overload.ts';
 import { RateLimiter } from './http/rate_limit.ts';
@@ -369,11 +370,7 @@ function limitServerLoad(
     headers: Object.entries(headersOf(config)).flat(),
     identify(token) {
       const claims = claimsOf(token);
-      if (claims === undefined) return undefined;
-      const { accountId, clientId } = claims;
-      return accountId === null
-        ? { owner: clientId, group: null }
-        : { owner: accountId, group: `app:${clientId}` };
+      return claims && callerOfToken(claims);
     },
   });
 }

@@ -19,6 +19,7 @@ import { type PageQuery, readPage } from '../http/page.ts';
 import { Problem } from '../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../http/schema.ts';
 import { LimitedWork } from '../shared/limited_work.ts';
+import { undivided } from '../shared/owner_turns.ts';
 import { addFirstDeliveries } from '../webhooks/log/first_delivery.ts';
 
 const ConnectionStep = named(
@@ -92,10 +93,10 @@ export async function readConnectionPage(
 ): Promise<Connection[]> {
   const found = await readConnections(db, filter, limit + 1, after);
   if (found.every(({ grantId }) => grantId === null)) return found;
-  const owner = request.connectionUser?.owner ?? '';
-  if (firstDeliveries.waitingOf(owner) >= waitingMax) throw overloaded();
+  const caller = request.connectionUser ?? undivided('');
+  if (firstDeliveries.isFull(caller, waitingMax)) throw overloaded();
   return withoutPlace(request, () =>
-    firstDeliveries.run(owner, () => {
+    firstDeliveries.run(caller, () => {
       if (request.raw.socket.destroyed) throw overloaded();
       return addFirstDeliveries(db, found);
     }),

@@ -4,6 +4,7 @@
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Sharer } from '../shared/owner_turns.ts';
 
 /**
  * What a connection is for, in the order in which some are kept free: sign-in and tokens, reads, and what can wait for rows that others have
@@ -12,9 +13,11 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 export const purposes = ['first', 'read', 'right', 'change'] as const;
 export type Purpose = (typeof purposes)[number];
 
-export interface ConnectionUser {
-  /** Account, client, or network: the whole site of an IPv6 address. Read only when many connections are in use. */
-  readonly owner: string;
+/**
+ * The owner is an account, a client, or a network: the whole site of an IPv6 address. The part is an app of the account. Both are read only when
+ * many connections are in use.
+ */
+export interface ConnectionUser extends Sharer {
   readonly purpose: Purpose;
   /** Timers and other work that a request leaves behind are the server's. */
   readonly hasEnded: boolean;

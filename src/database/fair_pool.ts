@@ -1,11 +1,12 @@
 /**
  * Gives out the connections of a pool. All requests of a node share them, and a request keeps one for as long as it waits for a lock. So
- * users have shares (shared/share.ts), what waits gets connections by turns of the users, and work of the server goes first.
+ * users have shares (shared/share.ts), and so have the apps of an account; what waits gets connections by turns of the users, and work of the server goes first.
  *
  *   asks → holds a connection → gave it back
  *      ↘ waits ↗  ↘ (timeout) refused
  *
- * A user's turn ends when it gives a connection back: then all other users who wait go before it.
+ * A user's turn ends when it gives a connection back: then all other users who wait go before it. Within an account, that app goes first
+ * that holds fewest.
  *
  * Many users who change locked rows could still hold all connections, each with one. So changes, and those that end rights, leave some to
  * reads and to each other, and all of these leave some to what goes first.
@@ -14,7 +15,7 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import type pg from 'pg';
 import { Bag, BagItem } from '../shared/bag.ts';
-import { isFree, reserveOf } from '../shared/share.ts';
+import { freeInGroup, isFree, isFreeForAnybody } from '../shared/share.ts';
 import {
   asServer,
   type ConnectionUser,
@@ -125,19 +126,24 @@ export class FairPool implements PostgresPool {
     const purpose = purposeOf(user);
     const limit = this.#limits[purpose];
     // Nobody can be above its share, whoever has these connections.
-    if (size < limit - reserveOf(limit) - size) return true;
+    if (isFreeForAnybody(limit, size)) return true;
     let used = 0;
     let own = 0;
+    let ofPart = 0;
     let ofRequest = 0;
     for (const holding of this.#held) {
       if (holding.user === user) ofRequest += 1;
       if (!countsFor(purpose, holding)) continue;
       used += 1;
-      if (holding.user?.owner === user.owner) own += 1;
+      if (holding.user?.owner !== user.owner) continue;
+      own += 1;
+      if (holding.user.part === user.part) ofPart += 1;
     }
     // If requests of one user that hold a connection waited for another one, they could all wait for each other.
     if (ofRequest === 1) return true;
-    return isFree(limit, used, own) && !this.#isFull(purpose);
+    const isInShare =
+      user.part === null ? isFree(limit, used, own) : freeInGroup(limit, used, own, ofPart) > 0;
+    return isInShare && !this.#isFull(purpose);
   }
 
   /** Whether all connections are in use that users may have for a purpose, whoever has them. */
@@ -221,19 +227,32 @@ export class FairPool implements PostgresPool {
   #next(): Waiter | undefined {
     if (this.#held.size >= this.#size) return undefined;
     const ofServer = this.#waiting.get(undefined);
-    if (ofServer !== undefined) return this.#shift(undefined, ofServer);
+    if (ofServer !== undefined) return this.#shift(undefined, ofServer, firstOf(ofServer));
     for (const [queue, waiting] of this.#waiting) {
-      if (this.#hasRoom(firstOf(waiting).user)) return this.#shift(queue, waiting);
+      const next = this.#firstsOf(waiting).find(({ user }) => this.#hasRoom(user));
+      if (next !== undefined) return this.#shift(queue, waiting, next);
     }
     return undefined;
   }
 
-  #shift(queue: string | undefined, waiting: Set<Waiter>): Waiter {
-    const first = firstOf(waiting);
-    waiting.delete(first);
+  /** The oldest waiter of each app of an owner. First are those of apps that hold fewest connections. */
+  #firstsOf(waiting: ReadonlySet<Waiter>): Waiter[] {
+    const firsts = new Map<string | null, Waiter>();
+    for (const waiter of waiting) {
+      const part = partOf(waiter);
+      if (!firsts.has(part)) firsts.set(part, waiter);
+    }
+    if (firsts.size === 1) return [...firsts.values()];
+    const held = Map.groupBy(this.#held, partOf);
+    const heldBy = (waiter: Waiter) => held.get(partOf(waiter))?.length ?? 0;
+    return [...firsts.values()].sort((one, other) => heldBy(one) - heldBy(other));
+  }
+
+  #shift(queue: string | undefined, waiting: Set<Waiter>, next: Waiter): Waiter {
+    waiting.delete(next);
     this.#waiting.delete(queue);
     if (waiting.size > 0) this.#waiting.set(queue, waiting);
-    return first;
+    return next;
   }
 }
 
@@ -242,6 +261,10 @@ function countsFor(purpose: Purpose, { user }: Holding): boolean {
   if (purpose === 'first') return true;
   if (user === undefined) return false;
   return purpose === 'read' ? purposeOf(user) !== 'first' : purposeOf(user) === purpose;
+}
+
+function partOf({ user }: { readonly user: ConnectionUser | undefined }): string | null {
+  return user?.part ?? null;
 }
 
 function queueOf(owner: string, purpose: Purpose): string {

@@ -86,7 +86,7 @@ export function addBodyParser(
 
 /** Resolves when the thread has time for so many bytes of a request's body. Undefined if they are few. */
 export function bodyTurn(request: FastifyRequest, bytes: number): Promise<void> | undefined {
-  return takeBodyTurn(request.connectionUser?.owner ?? serverWork, bytes);
+  return takeBodyTurn(request.connectionUser ?? serverWork, bytes);
 }
 
 /** A chunk costs some time however short it is. */

@@ -10,7 +10,7 @@
  */
 
 import { asServer } from '../database/connection_user.ts';
-import { OwnerTurns } from '../shared/owner_turns.ts';
+import { OwnerTurns, type Sharer, undivided } from '../shared/owner_turns.ts';
 import { RecentTime } from '../shared/recent_time.ts';
 
 /** Bodies up to this are parsed at once. */
@@ -18,18 +18,18 @@ const smallBytes = 16_384;
 /** Milliseconds of parsing that need no rest. */
 const shortMs = 5;
 
-/** The owner of work of the server. */
-export const serverWork = '';
+/** Work of the server. */
+export const serverWork: Sharer = undivided('');
 
 const waiting = new OwnerTurns<() => void>();
 const times = new RecentTime();
 let isRunning = false;
 
-/** Resolves when a body may be parsed. @param owner whose body it is, or `serverWork` */
-export function takeBodyTurn(owner: string, bytes: number): Promise<void> | undefined {
+/** Resolves when a body may be parsed. @param sharer whose body it is, or `serverWork` */
+export function takeBodyTurn({ owner, part }: Sharer, bytes: number): Promise<void> | undefined {
   if (bytes <= smallBytes) return undefined;
   return new Promise((resolve) => {
-    waiting.add(owner, resolve);
+    waiting.add(owner, resolve, part);
     if (isRunning) return;
     isRunning = true;
     asServer(() => setImmediate(run));
@@ -52,6 +52,6 @@ function run(): void {
 }
 
 function nextOwner(): string {
-  const isOfServer = waiting.countOf(serverWork) > 0;
-  return (isOfServer ? undefined : times.leastOf(waiting.owners())) ?? serverWork;
+  const isOfServer = waiting.countOf(serverWork.owner) > 0;
+  return (isOfServer ? undefined : times.leastOf(waiting.owners())) ?? serverWork.owner;
 }

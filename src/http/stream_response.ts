@@ -19,7 +19,7 @@ export function beginStream(reply: FastifyReply, stream: AbortController): void 
   if (reply.raw.destroyed) stream.abort();
   const headers = reply.getHeaders();
   reply.hijack();
-  // Streams have limits of their own (stream_slots.ts).
+  // Open streams have limits of their own (stream_slots.ts), and each page takes a place again (`workForStream`).
   reply.request.place?.leave();
   reply.raw.writeHead(200, {
     ...(headers as Record<string, string>),

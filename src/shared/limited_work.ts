@@ -3,9 +3,9 @@
  * hang, owners have shares and take turns (owner_turns.ts).
  */
 
-import { OwnerTurns } from './owner_turns.ts';
+import { OwnerTurns, type Sharer, undivided } from './owner_turns.ts';
 import { RecentTime } from './recent_time.ts';
-import { isFree } from './share.ts';
+import { isFree, wholeOf } from './share.ts';
 
 /**
  * How long a piece may wait for its turn, in milliseconds. Whatever it does then takes 30 seconds at most, and proxies give a response 75: nginx takes
@@ -58,16 +58,25 @@ export class LimitedWork {
     return this.#waiting.countOf(owner);
   }
 
+  /** Whether as many pieces wait as the sharer may have. @param max of an owner that has one part or none. Several share twice as many, and some */
+  isFull(sharer: Sharer, max: number): boolean {
+    const ofOwner = this.waitingOf(sharer.owner);
+    if (sharer.part === null) return ofOwner >= max;
+    return !isFree(wholeOf(max), ofOwner, this.#waiting.countOfPart(sharer));
+  }
+
   /**
    * Runs the work when it is its turn.
+   * @param sharer whose work it is: the owner alone, if it has no parts. Parts take turns within their owner
    * @param key of work whose result others may wait for (`join`)
    * @returns its result
    * @throws NoTurnError, or what the work throws
    */
-  async run<Result>(owner: string, work: () => Promise<Result>, key?: string): Promise<Result> {
+  async run<Result>(sharer: Sharer | string, work: () => Promise<Result>, key?: string): Promise<Result> {
+    const { owner, part } = typeof sharer === 'string' ? undivided(sharer) : sharer;
     let beginner = owner;
     if (this.#mayBegin(owner)) this.#begin(owner);
-    else beginner = await this.#wait(owner, key);
+    else beginner = await this.#wait(owner, part, key);
     const begunAt = performance.now();
     try {
       return await work();
@@ -88,7 +97,7 @@ export class LimitedWork {
   }
 
   /** @returns the owner whose turn it is */
-  #wait(owner: string, key: string | undefined): Promise<string> {
+  #wait(owner: string, part: string | null, key: string | undefined): Promise<string> {
     return new Promise((resolve, reject) => {
       const end = () => {
         clearTimeout(timer);
@@ -105,13 +114,13 @@ export class LimitedWork {
       }, turnWaitMsMax);
       const piece: Piece = { begin, owners: new Set(), isOver: false };
       if (key !== undefined) this.#byKey.set(key, piece);
-      this.#add(owner, piece);
+      this.#add(owner, piece, part);
     });
   }
 
-  #add(owner: string, piece: Piece): void {
+  #add(owner: string, piece: Piece, part: string | null = null): void {
     piece.owners.add(owner);
-    this.#waiting.add(owner, piece);
+    this.#waiting.add(owner, piece, part);
   }
 
   #beginPiece(owner: string, piece: Piece): void {

@@ -1,7 +1,22 @@
-/** A queue in which owners take turns: who waits with a thousand things gets as many turns as who waits with one. */
+/**
+ * A queue in which owners take turns, and so do the parts of an owner, such as the apps of an account: who waits with a thousand things gets as
+ * many turns as who waits with one.
+ */
+
+/** Who has something, or waits for it. */
+export interface Sharer {
+  readonly owner: string;
+  /** One of those that share what the owner gets; null if the owner is not divided. Different owners have different parts. */
+  readonly part: string | null;
+}
+
+export function undivided(owner: string): Sharer {
+  return { owner, part: null };
+}
+
 export class OwnerTurns<Thing> {
-  /** By owner, in the order of their turns. */
-  readonly #waiting = new Map<string, Thing[]>();
+  /** By owner and part, in the order of their turns. */
+  readonly #waiting = new Map<string, Map<string | null, Thing[]>>();
 
   get isEmpty(): boolean {
     return this.#waiting.size === 0;
@@ -13,18 +28,51 @@ export class OwnerTurns<Thing> {
   }
 
   countOf(owner: string): number {
-    return this.#waiting.get(owner)?.length ?? 0;
+    return (
+      this.#waiting
+        .get(owner)
+        ?.values()
+        .reduce((sum, { length }) => sum + length, 0) ?? 0
+    );
   }
 
-  add(owner: string, ...things: Thing[]): void {
-    const those = this.#waiting.get(owner);
-    if (those === undefined) this.#waiting.set(owner, things);
-    else those.push(...things);
+  countOfPart({ owner, part }: Sharer): number {
+    return this.#waiting.get(owner)?.get(part)?.length ?? 0;
+  }
+
+  add(owner: string, thing: Thing, part: string | null = null): void {
+    let parts = this.#waiting.get(owner);
+    if (parts === undefined) {
+      parts = new Map();
+      this.#waiting.set(owner, parts);
+    }
+    const things = parts.get(part);
+    if (things === undefined) parts.set(part, [thing]);
+    else things.push(thing);
   }
 
   /** The owners in the order of their turns. One whose thing is taken meanwhile comes again. */
   owners(): MapIterator<string> {
     return this.#waiting.keys();
+  }
+
+  /** The first thing of each part, in the order of their turns. */
+  *firsts(): Iterable<readonly [sharer: Sharer, thing: Thing]> {
+    for (const [owner, parts] of this.#waiting)
+      for (const [part, [thing]] of parts) yield [{ owner, part }, thing as Thing];
+  }
+
+  /** What each owner waits with, in the order of its turns. */
+  *lines(): Iterable<Thing[]> {
+    for (const parts of this.#waiting.values()) {
+      const line: Thing[] = [];
+      let left = [...parts.values()];
+      for (let turn = 0; left.length > 0; turn += 1) {
+        left = left.filter(({ length }) => length > turn);
+        for (const things of left) line.push(things[turn] as Thing);
+      }
+      yield line;
+    }
   }
 
   /** Takes the first thing of the next owner, whose next turn comes after those of all others. */
@@ -33,20 +81,43 @@ export class OwnerTurns<Thing> {
     return next === undefined ? undefined : this.takeOf(next);
   }
 
-  /** Takes the first thing of an owner, whose next turn comes after those of all others. */
-  takeOf(owner: string): Thing | undefined {
-    const those = this.#waiting.get(owner);
-    if (those === undefined) return undefined;
-    const thing = those.shift();
+  /**
+   * Takes the first thing of an owner, whose next turn comes after those of all others.
+   * @param part whose thing it is; undefined for the part whose turn is next
+   */
+  takeOf(owner: string, part?: string | null): Thing | undefined {
+    const parts = this.#waiting.get(owner);
+    const chosen = part === undefined ? parts?.keys().next().value : part;
+    const things = chosen === undefined ? undefined : parts?.get(chosen);
+    if (parts === undefined || chosen === undefined || things === undefined) return undefined;
+    const thing = things.shift();
+    parts.delete(chosen);
+    if (things.length > 0) parts.set(chosen, things);
     this.#waiting.delete(owner);
-    if (those.length > 0) this.#waiting.set(owner, those);
+    if (parts.size > 0) this.#waiting.set(owner, parts);
     return thing;
   }
 
   /** Takes everything that the owner waits with. */
   takeAll(owner: string): Thing[] {
-    const those = this.#waiting.get(owner) ?? [];
+    const parts = this.#waiting.get(owner);
     this.#waiting.delete(owner);
-    return those;
+    return [...(parts?.values() ?? [])].flat();
+  }
+
+  /** Takes the things that must go. The others keep their turns. */
+  takeIf(mustGo: (thing: Thing) => boolean): Thing[] {
+    const taken: Thing[] = [];
+    for (const [owner, parts] of this.#waiting) {
+      for (const [part, things] of parts) {
+        const { gone = [], left = [] } = Object.groupBy(things, (thing) => (mustGo(thing) ? 'gone' : 'left'));
+        if (gone.length === 0) continue;
+        taken.push(...gone);
+        if (left.length > 0) parts.set(part, left);
+        else parts.delete(part);
+      }
+      if (parts.size === 0) this.#waiting.delete(owner);
+    }
+    return taken;
   }
 }

@@ -3,7 +3,7 @@
  * sharer gets as much as the others leave free, without a reserve. So one alone gets at most 7/16, and *n* with enough to do get
  * less than 1/(*n* + 1) each. A sharer with nothing may use the reserve.
  *
- * Groups share in the same way: the accounts of an app, and the networks of a site. What a group may have has a reserve for those of it
+ * Groups share in the same way: the accounts of an app, the apps of an account, and the networks of a site. What a group may have has a reserve for those of it
  * that have nothing, so that one of them cannot keep the others out.
  */
 
@@ -38,4 +38,9 @@ export function isFreeForAnybody(size: number, used: number): boolean {
 /** Whether a sharer may have one more. */
 export function isFree(size: number, used: number, own: number): boolean {
   return freeOf(size, used, own) > 0;
+}
+
+/** Of what one sharer alone may have `max`. */
+export function wholeOf(max: number): number {
+  return Math.floor((2 * max) / (1 - reservedPart));
 }

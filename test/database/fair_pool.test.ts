@@ -6,6 +6,7 @@ import { sql } from 'kysely';
 import { asServer, asUser, type ConnectionUser, type Purpose } from '../../src/database/connection_user.ts';
 import { openDatabase, poolStatus, type Transaction } from '../../src/database/database.ts';
 import { ConnectionShareError } from '../../src/database/fair_pool.ts';
+import { undivided } from '../../src/shared/owner_turns.ts';
 import { createDatabase } from '../support/database/database.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -24,7 +25,7 @@ after(async () => {
 
 /** A request of the owner. */
 const requestOf = (owner: string, purpose: Purpose = 'first'): ConnectionUser => ({
-  owner,
+  ...undivided(owner),
   purpose,
   hasEnded: false,
 });
@@ -109,6 +110,28 @@ test('one user holds 5 of 11 connections, four hold 9, and others find one at on
   assert.equal(held.length, 9);
   await endAll();
   assert.equal(held.length, 120);
+});
+
+test('apps of an account share its connections, and that goes first which holds fewest', async (t) => {
+  const { held, hold, untilHeld, end, endAll } = holder(t);
+  const served: string[] = [];
+  const holdFor = (app: string, count: number) => {
+    for (let left = count; left > 0; left -= 1)
+      hold({ ...requestOf('a'), part: `a ${app}` }, async () => served.push(app));
+  };
+  holdFor('hostile', 10);
+  await untilHeld(4);
+  holdFor('quiet', 2);
+  await untilHeld(5);
+  // The account has room again when it holds three.
+  end('a');
+  end('a');
+  await untilHeld(6);
+  holdFor('new', 1);
+  await untilHeld(7);
+  assert.deepEqual(served.slice(4), ['quiet', 'quiet', 'new']);
+  await endAll();
+  assert.equal(held.length, 13);
 });
 
 test('with all connections in use, the server goes first, then users who had none for the longest time', async (t) => {

@@ -7,11 +7,13 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { waitingMax } from '../../src/collections/list_turns.ts';
-import { createApiUser } from '../support/clients/api_client.ts';
+import { createApiUser, requester } from '../support/clients/api_client.ts';
+import { createTestAccount, createTestClient, mintAccessToken } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
+const scopes = ['read:posts', 'write:posts'];
 
 /** Lists that have read the table's lock and wait for it. */
 async function waitingLists(): Promise<number> {
@@ -63,4 +65,35 @@ test('two lists without an index are read at once, and a user has few that wait'
   for (const each of others) assert.equal((await each).status, 200);
   await Promise.all(sent);
   assert.equal(responses.filter((each) => each === 200).length, 2 + waitingMax);
+});
+
+test('attack: one app of a user has all lists that may wait, and another app’s comes before them', async () => {
+  const account = await createTestAccount(server);
+  const connectApp = async () => {
+    const client = await createTestClient(server, { scopes });
+    return requester(server, (await mintAccessToken(server, { account, client, scopes })).accessToken);
+  };
+  const [hostile, quiet] = [await connectApp(), await connectApp()];
+  const path = '/articles?state=draft&sort=-published_at';
+  const responses: string[] = [];
+  const send = async (name: string, request: typeof quiet) => {
+    const { status } = await request('GET', path);
+    responses.push(`${name} ${status}`);
+  };
+  let sent: Promise<unknown> | undefined;
+  await server.db.transaction().execute(async (tx) => {
+    await sql`lock table articles in access exclusive mode`.execute(tx);
+    const flood = Array.from({ length: 2 + waitingMax + 1 }, () => send('hostile', hostile));
+    await until(
+      async () => responses,
+      ([first]) => first === 'hostile 503',
+    );
+    sent = Promise.all([...flood, send('quiet', quiet)]);
+    // It waits as well.
+    await until(waitingLists, (count) => count === 2);
+    assert.equal((await quiet('GET', '/api')).status, 200);
+  });
+  await sent;
+  assert.equal(responses.length, 2 + waitingMax + 2);
+  assert.ok(responses.slice(0, 5).includes('quiet 200'), responses.join(', '));
 });

@@ -6,15 +6,16 @@ import Fastify from 'fastify';
 import { openDatabase } from '../../src/database/database.ts';
 import { Admission, Place } from '../../src/http/overload/admission.ts';
 import { BodyBudget } from '../../src/http/overload/body_budget.ts';
-import type { Caller } from '../../src/http/overload/caller.ts';
+import { type Caller, callerOfToken } from '../../src/http/overload/caller.ts';
 import { LoadMonitor } from '../../src/http/overload/load_monitor.ts';
 import { Paced } from '../../src/http/overload/paced.ts';
 import { classifyRoutes, type Precedence, precedenceOf } from '../../src/http/overload/precedence.ts';
 import type { Reason } from '../../src/http/overload/queue.ts';
+import { undivided } from '../../src/shared/owner_turns.ts';
 import { createRandom } from '../support/values/random.ts';
 import { until } from '../support/webhooks/apps.ts';
 
-const caller = (owner: string, group: string | null = null): Caller => ({ owner, group });
+const caller = (owner: string, group: string | null = null): Caller => ({ ...undivided(owner), group });
 
 interface Request {
   place: Place;
@@ -93,6 +94,29 @@ test('attack: one account leaves places, and room to wait, to the others of its 
   );
   assert.equal(counted(others, 'admitted'), 7);
   assert.equal(counted(others, 'waiting'), 3);
+});
+
+test('attack: one app of an account leaves places, and room to wait, to the account’s other apps', (t) => {
+  const admission = new Admission(128);
+  t.after(() => admission.stop());
+  const ofApp = (app: string) => callerOfToken({ accountId: 'one', clientId: app });
+  const flooding = flood(admission, 'ordinary', ofApp('hostile'), 2_000);
+  assert.equal(counted(flooding, 'admitted'), 42);
+  assert.equal(counted(flooding, 'waiting'), 768);
+  const others = Array.from({ length: 10 }, (_none, index) =>
+    enter(admission, 'ordinary', ofApp(`${index}`)),
+  );
+  assert.equal(counted(others, 'admitted'), 7);
+  assert.equal(counted(others, 'waiting'), 3);
+  // They come before what has waited longer, and the account has no more for its many apps.
+  serve(flooding, 3);
+  assert.equal(counted(others, 'admitted'), 10);
+  const more = Array.from({ length: 2_000 }, (_none, index) =>
+    enter(admission, 'ordinary', ofApp(`more ${index}`)),
+  );
+  assert.equal(counted(more, 'admitted'), 0);
+  assert.equal(counted([...flooding, ...others], 'waiting') + counted(more, 'waiting'), 896);
+  assert.equal(enter(admission, 'ordinary', caller('another')).state, 'admitted');
 });
 
 test('requests of other classes never take the places of the first class', (t) => {

@@ -8,6 +8,7 @@ import { type AddressInfo, connect, type Socket } from 'node:net';
 import { after, type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { Arrivals } from '../../src/http/overload/arrivals.ts';
+import { undivided } from '../../src/shared/owner_turns.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -64,7 +65,7 @@ test('attack: the same with requests that expect what does not exist, which Node
 
 test('the parser of a connection that is closed reads no further request', async (t) => {
   let requests = 0;
-  const arrivals = new Arrivals(() => '');
+  const arrivals = new Arrivals(() => undivided(''));
   const own = createServer((request, response) => {
     requests += 1;
     arrivals.add(request, response, () => {});
@@ -110,7 +111,7 @@ const callers = ['a1', 'a2', 'a3', 'b1', 'c1'];
 const turns = ['a1', 'a2', 'b1', 'c1', 'a3'];
 
 test('requests are handled while there is time, then by turns of the callers', async (t) => {
-  const arrivals = new Arrivals(({ url = '' }) => url.slice(1, 2));
+  const arrivals = new Arrivals(({ url = '' }) => undivided(url.slice(1, 2)));
   const handled: string[] = [];
   for (const [request, response] of await arrive(t, callers)) {
     arrivals.add(request, response, () => {
@@ -127,7 +128,7 @@ test('requests are handled while there is time, then by turns of the callers', a
 });
 
 test('attack: what requests do in promises counts as well', async (t) => {
-  const arrivals = new Arrivals(({ url = '' }) => url.slice(1, 2));
+  const arrivals = new Arrivals(({ url = '' }) => undivided(url.slice(1, 2)));
   const handled: string[] = [];
   for (const [request, response] of await arrive(t, callers)) {
     arrivals.add(request, response, async () => {
@@ -148,7 +149,7 @@ test('attack: what requests do in promises counts as well', async (t) => {
 
 test('attack: requests that were sent at once, whose responses are not read, are handled one after the other', async (t) => {
   let handled = 0;
-  const arrivals = new Arrivals(() => '');
+  const arrivals = new Arrivals(() => undivided(''));
   const own = createServer((request, response) =>
     arrivals.add(request, response, () => {
       handled += 1;
@@ -173,7 +174,7 @@ test('attack: requests that were sent at once, whose responses are not read, are
 });
 
 test('attack: requests that wait for those before them are few on a node, whose heads it keeps', async (t) => {
-  const arrivals = new Arrivals(() => '');
+  const arrivals = new Arrivals(() => undivided(''));
   const accepted = new Set<Socket>();
   const own = createServer((request, response) =>
     arrivals.add(request, response, () => {

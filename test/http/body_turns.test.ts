@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { serverWork, takeBodyTurn } from '../../src/http/body_turns.ts';
+import { undivided } from '../../src/shared/owner_turns.ts';
 
 const large = 1_000_000;
 
@@ -13,7 +14,7 @@ function work(ms: number): void {
 }
 
 test('a small body is parsed at once', () => {
-  assert.equal(takeBodyTurn('a', 10_000), undefined);
+  assert.equal(takeBodyTurn(undivided('a'), 10_000), undefined);
 });
 
 test('large bodies are parsed by turns of the callers, with rests', async () => {
@@ -27,7 +28,7 @@ test('large bodies are parsed by turns of the callers, with rests', async () => 
   };
   setImmediate(count);
   const parse = async (owner: string, name: string) => {
-    await takeBodyTurn(owner, large);
+    await takeBodyTurn(undivided(owner), large);
     work(20);
     parsed.push(name);
   };
@@ -45,7 +46,7 @@ test('large bodies are parsed by turns of the callers, with rests', async () => 
 test('whoever has had little of the time goes first, and work of the server before everybody', async () => {
   const parsed: string[] = [];
   const parse = async (owner: string, ms: number) => {
-    await takeBodyTurn(owner, large);
+    await takeBodyTurn(undivided(owner), large);
     work(ms);
     parsed.push(owner);
   };
@@ -55,9 +56,15 @@ test('whoever has had little of the time goes first, and work of the server befo
   await Promise.all([
     ...again,
     parse('new', 1),
-    parse(serverWork, 1),
+    parse(serverWork.owner, 1),
     parse('newer', 1),
-    parse(serverWork, 1),
+    parse(serverWork.owner, 1),
   ]);
-  assert.deepEqual(parsed.slice(0, -heavy.length), [...heavy, serverWork, serverWork, 'new', 'newer']);
+  assert.deepEqual(parsed.slice(0, -heavy.length), [
+    ...heavy,
+    serverWork.owner,
+    serverWork.owner,
+    'new',
+    'newer',
+  ]);
 });

@@ -3,6 +3,7 @@ import { IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
 import { test } from 'node:test';
 import { rememberCallers } from '../../src/http/overload/caller.ts';
+import { undivided } from '../../src/shared/owner_turns.ts';
 
 test('a token is looked up once, on any connection, and an unknown one again', () => {
   const owners = new Map([['one', 'alice']]);
@@ -10,7 +11,7 @@ test('a token is looked up once, on any connection, and an unknown one again', (
   const identify = rememberCallers((token) => {
     lookups += 1;
     const owner = owners.get(token);
-    return owner === undefined ? undefined : { owner, group: null };
+    return owner === undefined ? undefined : { ...undivided(owner), group: null };
   });
   const ownerOf = (authorization?: string) => {
     const request = new IncomingMessage(new Socket());
@@ -30,7 +31,7 @@ test('no long headers are kept', () => {
   let lookups = 0;
   const identify = rememberCallers(() => {
     lookups += 1;
-    return { owner: 'alice', group: null };
+    return { ...undivided('alice'), group: null };
   });
   const request = new IncomingMessage(new Socket());
   request.headers.authorization = `${'x '.repeat(4_000)}token`;
@@ -41,7 +42,7 @@ test('a caller that varies its header has one entry', () => {
   let lookups = 0;
   const identify = rememberCallers((token) => {
     lookups += 1;
-    return { owner: token, group: null };
+    return { ...undivided(token), group: null };
   });
   const send = (authorization: string) => {
     const request = new IncomingMessage(new Socket());
@@ -60,7 +61,7 @@ test('any number of tokens is known, and some of the last ones are remembered', 
   let lookups = 0;
   const identify = rememberCallers((token) => {
     lookups += 1;
-    return { owner: token, group: null };
+    return { ...undivided(token), group: null };
   });
   const ownerOf = (number: number) => {
     const request = new IncomingMessage(new Socket());

@@ -9,6 +9,7 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Agent, request } from 'undici';
 import { readInTurns } from '../../src/http/overload/read_turns.ts';
+import { undivided } from '../../src/shared/owner_turns.ts';
 import { authorityCertificate, serverCertificate, serverKey } from '../support/network/certificates.ts';
 import { openRecordClient, type RecordClient } from '../support/network/tls_records.ts';
 
@@ -16,7 +17,7 @@ type Handle = (request: IncomingMessage, response: ServerResponse) => void;
 
 async function start(handle: Handle): Promise<{ own: Server; port: number; agent: Agent }> {
   const own = createServer({ cert: serverCertificate, key: serverKey }, handle);
-  readInTurns(own, ({ remoteAddress }) => remoteAddress ?? '');
+  readInTurns(own, ({ remoteAddress }) => undivided(remoteAddress ?? ''));
   own.listen(0, '127.0.0.1');
   await once(own, 'listening');
   const agent = new Agent({ connect: { ca: authorityCertificate } });

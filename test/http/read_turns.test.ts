@@ -10,6 +10,7 @@ import { type AddressInfo, connect, type Socket } from 'node:net';
 import { after, test } from 'node:test';
 import { Agent, request } from 'undici';
 import { readInTurns } from '../../src/http/overload/read_turns.ts';
+import { undivided } from '../../src/shared/owner_turns.ts';
 import { authorityCertificate, serverCertificate, serverKey } from '../support/network/certificates.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
@@ -68,7 +69,7 @@ for (const isTls of [false, true]) {
     let waits = 0;
     readInTurns(own, () => {
       waits += 1;
-      return '';
+      return undivided('');
     });
     own.listen(0, '127.0.0.1');
     await once(own, 'listening');
@@ -100,7 +101,7 @@ test('a connection that ends while it waits for its turn is ended', async (t) =>
     while (performance.now() < end);
     response.end();
   });
-  readInTurns(own, ({ remotePort }) => `${remotePort}`);
+  readInTurns(own, ({ remotePort }) => undivided(`${remotePort}`));
   own.listen(0, '127.0.0.1');
   await once(own, 'listening');
   t.after(() => own.close());

@@ -91,3 +91,26 @@ test('what gets no turn for too long is given up, and what waits after it has it
   assert.equal(await run('b'), 2);
   assert.ok(work.isIdle);
 });
+
+test('parts of an owner take turns, and one leaves others some of what may wait', async () => {
+  const work = new LimitedWork(1);
+  const begun: string[] = [];
+  const ends: (() => void)[] = [];
+  const sharerOf = (part: string) => ({ owner: 'a', part: `a ${part}` });
+  const run = (part: string) =>
+    work.run(sharerOf(part), async () => {
+      begun.push(part);
+      await new Promise<void>((resolve) => ends.push(resolve));
+    });
+  const all = [run('x')];
+  for (; !work.isFull(sharerOf('x'), 4); ) all.push(run('x'));
+  assert.equal(work.waitingOf('a'), 4);
+  assert.ok(!work.isFull(sharerOf('y'), 4));
+  all.push(run('y'), run('z'));
+  for (const _piece of all) {
+    ends.shift()?.();
+    await new Promise(setImmediate);
+  }
+  await Promise.all(all);
+  assert.deepEqual(begun, ['x', 'x', 'y', 'z', 'x', 'x', 'x']);
+});

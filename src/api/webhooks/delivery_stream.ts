@@ -8,6 +8,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { workForStream } from '../../http/overload/request_place.ts';
 import { Problem } from '../../http/problem.ts';
 import { beginStream } from '../../http/stream_response.ts';
 import { displaced, type SlotHolder, type StreamSlots } from '../../http/stream_slots.ts';
@@ -84,7 +85,7 @@ export class DeliveryStreams {
         break;
       }
       try {
-        deliveries = await poll();
+        deliveries = (await workForStream(request, stream.signal, poll)) ?? deliveries;
       } catch (error) {
         const status = error instanceof Problem ? error.status : 500;
         if (status >= 500) {

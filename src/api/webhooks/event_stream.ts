@@ -8,6 +8,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { workForStream } from '../../http/overload/request_place.ts';
 import { Problem } from '../../http/problem.ts';
 import { beginStream, endStream, hasRoom } from '../../http/stream_response.ts';
 import { displaced } from '../../http/stream_slots.ts';
@@ -91,8 +92,12 @@ async function run(
     if (signal.aborted) break;
     if (performance.now() > endsAt) return { event: 'end', reason: 'time' };
     try {
-      await source.checkOwner();
-      const result: ReadResult = await reader.read(subscription, { after: page.through, ...streamedPage });
+      const { through } = page;
+      const result = await workForStream<ReadResult>(request, signal, async () => {
+        await source.checkOwner();
+        return reader.read(subscription, { after: through, ...streamedPage });
+      });
+      if (result === undefined) break;
       // A failover may have lost the newest deliveries: the client must ask again.
       if (result.kind === 'ahead') return { event: 'end', reason: 'ahead' };
       if (result.kind === 'terminated') return await refusal(source);

@@ -14,6 +14,7 @@ import type { ProblemCode } from '../../http/problem_codes.ts';
 import { named, strict, Time } from '../../http/schema.ts';
 import { readTime } from '../../http/time.ts';
 import { LimitedWork } from '../../shared/limited_work.ts';
+import { undivided } from '../../shared/owner_turns.ts';
 import {
   type Backlog,
   coarseDays,
@@ -103,10 +104,10 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
       );
     if (lanes.length <= smallMax) return read();
     // Those of many accounts would keep the places of all for seconds.
-    const owner = request.connectionUser?.owner ?? '';
-    if (large.waitingOf(owner) >= waitingMax) throw overloaded();
+    const caller = request.connectionUser ?? undivided('');
+    if (large.isFull(caller, waitingMax)) throw overloaded();
     return withoutPlace(request, () =>
-      large.run(owner, () => {
+      large.run(caller, () => {
         if (request.raw.socket.destroyed) throw overloaded();
         return read();
       }),

@@ -48,6 +48,29 @@ export class Place extends BagItem {
     return this.#admission.enter(this, admit, refuse);
   }
 
+  /**
+   * Waits for another place after this one was left, as a new request of the caller does.
+   * @returns null if there is none in time, or the signal aborts before
+   */
+  another(signal: AbortSignal): Promise<Place | null> {
+    if (signal.aborted) return Promise.resolve(null);
+    const place = new Place(this.#admission, this.precedence, this.#identify);
+    return new Promise((resolve) => {
+      const end = (isHeld: boolean) => {
+        signal.removeEventListener('abort', abort);
+        resolve(isHeld ? place : null);
+      };
+      const admit = () => end(true);
+      const refuse = () => end(false);
+      const abort = () => {
+        place.leave();
+        end(false);
+      };
+      signal.addEventListener('abort', abort);
+      if (place.enter(admit, refuse)) admit();
+    });
+  }
+
   /** Gives the place back for a while: the request waits for something else than this node. */
   pause(): void {
     this.#admission.pause(this);
@@ -203,7 +226,7 @@ export class Admission {
   resumeNow(place: Place): boolean {
     const { precedence } = place;
     if (place.state !== 'paused') return true;
-    if (this.#queues[precedence].resumed.size > 0 || !this.#hasRoomInClass(precedence)) return false;
+    if (!this.#queues[precedence].resumed.isEmpty || !this.#hasRoomInClass(precedence)) return false;
     if (!this.#hasShare(precedence, () => place.caller)) return false;
     this.#hold(place);
     return true;
@@ -282,15 +305,11 @@ export class Admission {
     for (const precedence of order) {
       const queue = this.#queues[precedence];
       if (queue.waiting === 0 || !this.#hasRoomInClass(precedence)) continue;
-      const mayGo = ([first]: Waiter<Place>[]) =>
-        this.#hasShare(precedence, () => (first as Waiter<Place>).place.caller);
-      for (const [owner, waiting] of queue.resumed) {
-        if (mayGo(waiting)) return queue.takeResumed(owner, waiting);
-      }
-      if (!this.#hasTurn(precedence, 0)) continue;
-      for (const [owner, waiting] of queue.byOwner) {
-        if (mayGo(waiting)) return queue.take(owner, waiting);
-      }
+      const next = queue.take(
+        (caller) => this.#hasShare(precedence, () => caller),
+        () => this.#hasTurn(precedence, 0),
+      );
+      if (next !== undefined) return next;
     }
     return undefined;
   }

@@ -9,6 +9,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { asServer } from '../../database/connection_user.ts';
+import type { Sharer } from '../../shared/owner_turns.ts';
 import { LoopTurns } from './loop_turns.ts';
 
 /** Requests of a connection that have no response. */
@@ -17,14 +18,14 @@ const unansweredMax = 16;
 const waitingMax = 1_024;
 
 export class Arrivals {
-  readonly #ownerOf: (request: IncomingMessage) => string;
+  readonly #ownerOf: (request: IncomingMessage) => Sharer;
   readonly #turns = new LoopTurns();
   /** What begins each request of a connection that has no response. The first has begun. */
   readonly #unanswered = new WeakMap<Socket, (() => void)[]>();
   #waiting = 0;
 
   /** @param ownerOf the caller of a request. Called only for those that wait */
-  constructor(ownerOf: (request: IncomingMessage) => string) {
+  constructor(ownerOf: (request: IncomingMessage) => Sharer) {
     this.#ownerOf = ownerOf;
   }
 

@@ -7,6 +7,7 @@
 import { Bag, BagItem } from '../../shared/bag.ts';
 import { freeInGroup, freeOf, isFreeForAnybody } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
+import { ownKeyOf } from './caller_counts.ts';
 
 /** Who has less than this part of the memory may use the reserves, like those that have none: a small body in progress keeps no other one out. */
 const fewBytesPart = 1_024;
@@ -54,15 +55,23 @@ export class BodyBudget {
   }
 
   /** The most bytes that the caller may reserve now. */
-  #roomOf({ owner, group }: Caller): number {
+  #roomOf(caller: Caller): number {
+    const { part, group } = caller;
     let own = 0;
+    let ofOwner = 0;
     let ofGroup = 0;
-    for (const { caller, bytes } of this.#reservations) {
-      if (caller.owner === owner) own += bytes;
-      if (group !== null && caller.group === group) ofGroup += bytes;
+    for (const { caller: other, bytes } of this.#reservations) {
+      if (ownKeyOf(other) === ownKeyOf(caller)) own += bytes;
+      if (other.owner === caller.owner) ofOwner += bytes;
+      if (group !== null && other.group === group) ofGroup += bytes;
     }
-    const counted = own < this.#bytesMax / fewBytesPart ? 0 : own;
-    const room = freeOf(this.#bytesMax, this.#bytes, counted);
-    return group === null ? room : Math.min(room, freeInGroup(this.#bytesMax, this.#bytes, ofGroup, counted));
+    const roomIn = (bytes: number) => freeInGroup(this.#bytesMax, this.#bytes, bytes, this.#counted(own));
+    const room = freeOf(this.#bytesMax, this.#bytes, this.#counted(own));
+    const inOwner = part === null ? room : roomIn(this.#counted(ofOwner));
+    return Math.min(room, inOwner, group === null ? room : roomIn(ofGroup));
+  }
+
+  #counted(bytes: number): number {
+    return bytes < this.#bytesMax / fewBytesPart ? 0 : bytes;
   }
 }

@@ -2,13 +2,13 @@
 
 import type { IncomingMessage } from 'node:http';
 import { LRUCache } from 'lru-cache';
+import type { Sharer } from '../../shared/owner_turns.ts';
 import { networksOf } from '../network.ts';
 
-export interface Caller {
-  /** Account, client or network. */
-  owner: string;
-  /** The app of the account, or the site of the network; null if there is none. */
-  group: string | null;
+/** The owner is an account, a client or a network, and the part is an app of the account. */
+export interface Caller extends Sharer {
+  /** The app of the account, with all its accounts, or the site of the network; null if there is none. */
+  readonly group: string | null;
 }
 
 /** All remembered headers in characters, and one of them. Tokens in longer ones are looked up each time. */
@@ -42,5 +42,18 @@ export function rememberCallers(
 /** The caller of a request or connection of which nothing else is known. */
 export function callerOfAddress(address: string): Caller {
   const { near, wide } = networksOf(address);
-  return { owner: `address:${near}`, group: wide === null ? null : `site:${wide}` };
+  return { owner: `address:${near}`, part: null, group: wide === null ? null : `site:${wide}` };
+}
+
+/** The caller of a token. @param token the account that it acts for, or null, and the app that has it */
+export function callerOfToken({
+  accountId,
+  clientId,
+}: {
+  accountId: string | null;
+  clientId: string;
+}): Caller {
+  return accountId === null
+    ? { owner: clientId, part: null, group: null }
+    : { owner: accountId, part: `${accountId} ${clientId}`, group: `app:${clientId}` };
 }

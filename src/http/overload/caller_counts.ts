@@ -1,5 +1,6 @@
 /** How many callers have of something that is shared: places, places in a queue, or connections. */
 
+import type { Sharer } from '../../shared/owner_turns.ts';
 import { freeInGroup, isFree } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
 
@@ -11,19 +12,36 @@ export class CallerCounts {
     return this.#size;
   }
 
-  change({ owner, group }: Caller, by: 1 | -1): void {
+  change({ owner, part, group }: Caller, by: 1 | -1): void {
     this.#size += by;
-    for (const key of group === null ? [owner] : [owner, group]) {
-      const count = (this.#counts.get(key) ?? 0) + by;
+    for (const key of [owner, part, group]) {
+      if (key === null) continue;
+      const count = this.#of(key) + by;
       if (count === 0) this.#counts.delete(key);
       else this.#counts.set(key, count);
     }
   }
 
-  /** Whether the caller may have one more of `max`, by its own share and that of its group. @param used also by those without a share */
-  hasRoom(max: number, { owner, group }: Caller, used = this.#size): boolean {
-    const own = this.#counts.get(owner) ?? 0;
-    if (!isFree(max, used, own)) return false;
-    return group === null || freeInGroup(max, used, this.#counts.get(group) ?? 0, own) > 0;
+  /** Whether the caller may have one more of `max`, by its own share and those of its groups. @param used also by those without a share */
+  hasRoom(max: number, caller: Caller, used = this.#size): boolean {
+    const own = this.#of(ownKeyOf(caller));
+    return (
+      isFree(max, used, own) &&
+      groupsOf(caller).every((group) => freeInGroup(max, used, this.#of(group), own) > 0)
+    );
   }
+
+  #of(key: string): number {
+    return this.#counts.get(key) ?? 0;
+  }
+}
+
+/** What a caller has is counted by this. */
+export function ownKeyOf({ owner, part }: Sharer): string {
+  return part ?? owner;
+}
+
+/** With whom a caller shares: an account's app with the account's other apps, and with the app's other accounts. */
+function groupsOf({ owner, part, group }: Caller): string[] {
+  return [part === null ? null : owner, group].filter((each) => each !== null);
 }

@@ -3,6 +3,7 @@
 import { Socket } from 'node:net';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { asUser, type ConnectionUser, currentUser, type Purpose } from '../../database/connection_user.ts';
+import type { Sharer } from '../../shared/owner_turns.ts';
 import type { Place } from './admission.ts';
 
 declare module 'fastify' {
@@ -15,18 +16,26 @@ declare module 'fastify' {
 class RequestUser implements ConnectionUser {
   readonly #request: FastifyRequest;
   readonly #reply: FastifyReply;
-  readonly #ownerOf: (request: FastifyRequest) => string;
-  #owner: string | undefined;
+  readonly #callerOf: (request: FastifyRequest) => Sharer;
+  #caller: Sharer | undefined;
 
-  constructor(request: FastifyRequest, reply: FastifyReply, ownerOf: (request: FastifyRequest) => string) {
+  constructor(request: FastifyRequest, reply: FastifyReply, callerOf: (request: FastifyRequest) => Sharer) {
     this.#request = request;
     this.#reply = reply;
-    this.#ownerOf = ownerOf;
+    this.#callerOf = callerOf;
   }
 
   get owner(): string {
-    this.#owner ??= this.#ownerOf(this.#request);
-    return this.#owner;
+    return this.#sharer.owner;
+  }
+
+  get part(): string | null {
+    return this.#sharer.part;
+  }
+
+  get #sharer(): Sharer {
+    this.#caller ??= this.#callerOf(this.#request);
+    return this.#caller;
   }
 
   get purpose(): Purpose {
@@ -38,7 +47,7 @@ class RequestUser implements ConnectionUser {
 
   /** The guard has verified the token, so the account is known even if the token is new. */
   verified(): void {
-    this.#owner = undefined;
+    this.#caller = undefined;
   }
 
   get place(): Place | null {
@@ -58,15 +67,15 @@ export function currentPlace(): Place | null {
   return user instanceof RequestUser ? user.place : null;
 }
 
-/** Call it after the hook that admits requests. @param ownerOf called only when many connections are in use */
+/** Call it after the hook that admits requests. @param callerOf called only when many connections are in use */
 export function nameConnectionUsers(
   app: FastifyInstance,
-  ownerOf: (request: FastifyRequest) => string,
+  callerOf: (request: FastifyRequest) => Sharer,
 ): void {
   app.decorateRequest('connectionUser', null);
   app.addHook('onRequest', (request, reply, done) => {
     if (!(request.raw.socket instanceof Socket)) return done();
-    request.connectionUser = new RequestUser(request, reply, ownerOf);
+    request.connectionUser = new RequestUser(request, reply, callerOf);
     asUser(request.connectionUser, done);
   });
   app.addHook('preValidation', ({ connectionUser }, _reply, done) => {

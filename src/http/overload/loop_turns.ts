@@ -9,7 +9,7 @@
  */
 
 import { asServer } from '../../database/connection_user.ts';
-import { OwnerTurns } from '../../shared/owner_turns.ts';
+import { OwnerTurns, type Sharer } from '../../shared/owner_turns.ts';
 
 /** Milliseconds of a turn of the event loop for work. */
 const turnMs = 10;
@@ -34,11 +34,15 @@ export class LoopTurns {
   }
 
   /** @param ownerOf called if the work waits @param work called once, at once or later */
-  add(ownerOf: () => string, work: () => void): void {
+  add(ownerOf: () => Sharer, work: () => void): void {
     const isFree = !this.#isResting && this.#spentMs < turnMs && this.#waiting.isEmpty;
     if (isFree) this.#do(work);
-    else this.#waiting.add(ownerOf(), () => this.#do(work));
+    else this.#wait(ownerOf(), work);
     this.#plan();
+  }
+
+  #wait({ owner, part }: Sharer, work: () => void): void {
+    this.#waiting.add(owner, () => this.#do(work), part);
   }
 
   #do(work: () => void): void {

@@ -13,6 +13,7 @@ import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest }
 import type { Registry } from 'prom-client';
 import { newId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
+import { type Sharer, undivided } from '../../shared/owner_turns.ts';
 import type { ProblemPage } from '../errors.ts';
 import { addressMatcher, forwardedAddress } from '../network.ts';
 import { Admission, Place } from './admission.ts';
@@ -79,13 +80,9 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
   const isProxy = addressMatcher(trustProxy);
   const addressOf = forwardedAddress(isProxy);
   readInTurns(app.server as Server, ({ remoteAddress = '', remotePort }) =>
-    isProxy(remoteAddress) ? `${remoteAddress}:${remotePort}` : siteOf(remoteAddress),
+    isProxy(remoteAddress) ? undivided(`${remoteAddress}:${remotePort}`) : siteOf(remoteAddress),
   );
-  const arrivals = new Arrivals((request) => {
-    const known = identify(request);
-    if (known !== undefined) return known.owner;
-    return siteOf(addressOf(request));
-  });
+  const arrivals = new Arrivals((request) => identify(request) ?? siteOf(addressOf(request)));
   filterRequests(app, arrivals, (request, response) => {
     const { method = '', url = '' } = request;
     if (!admission.isCrowded || needsFastify(request)) return false;
@@ -103,11 +100,10 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     const precedence = request.routeOptions.config.precedence ?? 'ordinary';
     // Requests of this process to itself belong to one that has a place.
     if (precedence === 'exempt' || !(request.raw.socket instanceof Socket)) return done();
-    const identifyOnce = callOnce(callerOf, request);
-    const place = new Place(admission, precedence, identifyOnce);
+    const place = new Place(admission, precedence, callOf(callerOf, request));
     request.place = place;
     monitor.start();
-    if (!reserveBody(bodies, request, reply, place, identifyOnce)) return turnAway(request, reply, 'bytes');
+    if (!reserveBody(bodies, request, reply, place)) return turnAway(request, reply, 'bytes');
     const admit = () => {
       if (request.raw.socket.destroyed) place.leave();
       else done();
@@ -122,7 +118,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     if (request.place?.resumeNow() ?? true) return done();
     resumePlace(request).then(() => done(), done);
   });
-  nameConnectionUsers(app, (request) => identify(request.raw)?.owner ?? siteOf(request.ip));
+  nameConnectionUsers(app, (request) => identify(request.raw) ?? siteOf(request.ip));
   app.addHook('onSend', (request, _reply, _payload, done) => {
     request.place?.leave();
     done();
@@ -139,18 +135,14 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
 }
 
 /** The site of an address, or its network if it has none. */
-function siteOf(address: string): string {
+function siteOf(address: string): Sharer {
   const { owner, group } = callerOfAddress(address);
-  return group ?? owner;
+  return undivided(group ?? owner);
 }
 
 /** A stream keeps this function for as long as it is open. It is made here so that it keeps nothing else of the hook. */
-function callOnce(callerOf: (request: FastifyRequest) => Caller, request: FastifyRequest): () => Caller {
-  let caller: Caller | undefined;
-  return () => {
-    caller ??= callerOf(request);
-    return caller;
-  };
+function callOf(callerOf: (request: FastifyRequest) => Caller, request: FastifyRequest): () => Caller {
+  return () => callerOf(request);
 }
 
 /** Calls the filter before Fastify, for which even a refusal costs several times as much. It returns whether it has responded. */
@@ -188,7 +180,6 @@ function reserveBody(
   request: FastifyRequest,
   reply: FastifyReply,
   place: Place,
-  identify: () => Caller,
 ): boolean {
   if (!hasBody(request)) return true;
   const { 'content-length': length, 'transfer-encoding': encoding } = request.headers;
@@ -196,7 +187,7 @@ function reserveBody(
   const bytesMax = request.routeOptions.bodyLimit ?? 0;
   const bytes = encoding === undefined ? Math.min(Number(length), bytesMax) : bytesMax;
   if (encoding === undefined && bytes <= smallBodyBytes) return true;
-  const reservation = bodies.reserve(bytes, identify);
+  const reservation = bodies.reserve(bytes, () => place.caller);
   if (reservation === null) return false;
   reply.raw.once('close', () => place.whenLeft(() => bodies.release(reservation)));
   return true;

@@ -6,6 +6,7 @@
  * law). The bound ends when nothing waits any more. The smallest value of an interval counts, as in CoDel (RFC 8289).
  */
 
+import { OwnerTurns } from '../../shared/owner_turns.ts';
 import type { Caller } from './caller.ts';
 import { CallerCounts } from './caller_counts.ts';
 
@@ -37,10 +38,9 @@ export interface QueueLimits {
 
 export class Queue<Request extends Waiting> {
   readonly limits: QueueLimits;
-  /** Requests that had a place before, by owner. They go first, as far as the shares of their owners allow. */
-  readonly resumed = new Map<string, Waiter<Request>[]>();
-  /** By owner. An owner moves to the end after its turn. */
-  readonly byOwner = new Map<string, Waiter<Request>[]>();
+  /** Requests that had a place before. They go first, as far as the shares of their callers allow. */
+  readonly resumed = new OwnerTurns<Waiter<Request>>();
+  readonly others = new OwnerTurns<Waiter<Request>>();
   readonly #waiting = new CallerCounts();
   #resumed = 0;
   #limit: number;
@@ -65,13 +65,15 @@ export class Queue<Request extends Waiting> {
   }
 
   add(waiter: Waiter<Request>): void {
-    append(this.byOwner, waiter);
-    this.#waiting.change(waiter.place.caller, 1);
+    const { caller } = waiter.place;
+    this.others.add(caller.owner, waiter, caller.part);
+    this.#waiting.change(caller, 1);
   }
 
   /** Adds a request that had a place before. */
   addResumed(waiter: Waiter<Request>): void {
-    append(this.resumed, waiter);
+    const { owner, part } = waiter.place.caller;
+    this.resumed.add(owner, waiter, part);
     this.#resumed += 1;
   }
 
@@ -80,30 +82,31 @@ export class Queue<Request extends Waiting> {
     return this.size + this.#resumed;
   }
 
-  /** Takes the oldest resumed request of an owner, and moves the owner to the end. */
-  takeResumed(owner: string, waiting: Waiter<Request>[]): Waiter<Request> {
-    this.#resumed -= 1;
-    return shift(this.resumed, owner, waiting);
-  }
-
-  /** Takes the oldest request of an owner, and moves the owner to the end. */
-  take(owner: string, waiting: Waiter<Request>[]): Waiter<Request> {
-    this.#taken += 1;
-    return this.#shift(owner, waiting);
+  /** Takes the next request whose caller may go: of those that had a place before first. */
+  take(mayGo: (caller: Caller) => boolean, areNewOnesMeant: () => boolean): Waiter<Request> | undefined {
+    for (const [{ owner, part }, { place }] of this.resumed.firsts()) {
+      if (!mayGo(place.caller)) continue;
+      this.#resumed -= 1;
+      return this.resumed.takeOf(owner, part);
+    }
+    if (!areNewOnesMeant()) return undefined;
+    for (const [{ owner, part }, { place }] of this.others.firsts()) {
+      if (!mayGo(place.caller)) continue;
+      this.#taken += 1;
+      this.#leave(place);
+      return this.others.takeOf(owner, part);
+    }
+    return undefined;
   }
 
   /** Takes out the requests that waited too long, and those whose clients have gone. */
   takeLate(now: number): Waiter<Request>[] {
-    const late: Waiter<Request>[] = [];
-    const isLate = (waiter: Waiter<Request> | undefined) =>
-      waiter !== undefined && (waiter.deadline <= now || waiter.place.state === 'left');
-    for (const [owner, waiting] of [...this.resumed]) {
-      while (isLate(waiting[0])) late.push(this.takeResumed(owner, waiting));
-    }
-    for (const [owner, waiting] of [...this.byOwner]) {
-      while (isLate(waiting[0])) late.push(this.#shift(owner, waiting));
-    }
-    return late;
+    const isLate = ({ deadline, place }: Waiter<Request>) => deadline <= now || place.state === 'left';
+    const resumed = this.resumed.takeIf(isLate);
+    this.#resumed -= resumed.length;
+    const others = this.others.takeIf(isLate);
+    for (const { place } of others) this.#leave(place);
+    return [...resumed, ...others];
   }
 
   /** Ends an interval, and bounds what waits. @returns the requests that may wait no longer */
@@ -123,64 +126,37 @@ export class Queue<Request extends Waiting> {
 
   /** Leaves an equal part to each app, and to each caller without one, and of an app to each account: its oldest requests. */
   #trim(): Waiter<Request>[] {
-    const ofGroup = new Map<string, number>();
-    for (const waiting of this.byOwner.values()) ofGroup.set(groupOf(waiting), 0);
+    const lines = [...this.others.lines()].map((line) => line.toReversed());
+    const ofGroup = new Map(lines.flat().map((waiter) => [groupOf(waiter), 0]));
     const part = Math.max(1, Math.floor(this.#limit / ofGroup.size));
-    const kept = new Map<string, number>();
-    let left = this.#limit;
-    // In each round, each account keeps one more.
-    for (let round = 0, before = -1; left > 0 && left !== before; round += 1) {
-      before = left;
-      for (const [owner, waiting] of this.byOwner) {
-        const group = groupOf(waiting);
+    const kept = new Set<Waiter<Request>>();
+    const keepNext = (line: Waiter<Request>[]) => {
+      for (let waiter = line.pop(); waiter !== undefined; waiter = line.pop()) {
+        const group = groupOf(waiter);
         const own = ofGroup.get(group) ?? 0;
-        if (waiting.length <= round || own >= part || left === 0) continue;
+        if (own >= part) continue;
         ofGroup.set(group, own + 1);
-        kept.set(owner, round + 1);
-        left -= 1;
+        kept.add(waiter);
+        return;
       }
+    };
+    // In each round, each account keeps one more.
+    while (lines.some(({ length }) => length > 0)) {
+      for (const line of lines) if (kept.size < this.#limit) keepNext(line);
+      if (kept.size >= this.#limit) break;
     }
-    const excess: Waiter<Request>[] = [];
-    for (const [owner, waiting] of this.byOwner) {
-      const cut = waiting.splice(kept.get(owner) ?? 0);
-      if (waiting.length === 0) this.byOwner.delete(owner);
-      for (const { place } of cut) this.#waiting.change(place.caller, -1);
-      excess.push(...cut);
-    }
+    const excess = this.others.takeIf((waiter) => !kept.has(waiter));
+    for (const { place } of excess) this.#waiting.change(place.caller, -1);
     return excess;
   }
 
-  #shift(owner: string, waiting: Waiter<Request>[]): Waiter<Request> {
-    const first = shift(this.byOwner, owner, waiting);
-    this.#waiting.change(first.place.caller, -1);
+  #leave({ caller }: Request): void {
+    this.#waiting.change(caller, -1);
     this.#fewest = Math.min(this.#fewest, this.size);
-    return first;
   }
 }
 
-function append<Request extends Waiting>(
-  queue: Map<string, Waiter<Request>[]>,
-  waiter: Waiter<Request>,
-): void {
-  const { owner } = waiter.place.caller;
-  const waiting = queue.get(owner);
-  if (waiting === undefined) queue.set(owner, [waiter]);
-  else waiting.push(waiter);
-}
-
-/** Takes the oldest request of an owner, and moves the owner to the end. */
-function shift<Request extends Waiting>(
-  queue: Map<string, Waiter<Request>[]>,
-  owner: string,
-  waiting: Waiter<Request>[],
-): Waiter<Request> {
-  const first = waiting.shift() as Waiter<Request>;
-  queue.delete(owner);
-  if (waiting.length > 0) queue.set(owner, waiting);
-  return first;
-}
-
-function groupOf([first]: Waiter<Waiting>[]): string {
-  const { owner, group } = (first as Waiter<Waiting>).place.caller;
+function groupOf({ place }: Waiter<Waiting>): string {
+  const { owner, group } = place.caller;
   return group ?? owner;
 }

@@ -7,11 +7,12 @@
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { Server as TlsServer } from 'node:tls';
+import type { Sharer } from '../../shared/owner_turns.ts';
 import { decryptInTurns } from './encrypted_pieces.ts';
 import { LoopTurns } from './loop_turns.ts';
 
 /** @param ownerOf who a connection belongs to. Called only for those that wait */
-export function readInTurns(server: Server, ownerOf: (socket: Socket) => string): void {
+export function readInTurns(server: Server, ownerOf: (socket: Socket) => Sharer): void {
   const turns = new LoopTurns();
   server.on('connection', () => turns.accept());
   if (server instanceof TlsServer) {

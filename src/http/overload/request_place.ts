@@ -1,9 +1,13 @@
 /** The place of a request, for handlers that wait for something else than this node. */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyRequest } from 'fastify';
 import type { Place } from './admission.ts';
 import { currentPlace } from './connection_users.ts';
 import { overloaded } from './refusal.ts';
+
+/** Milliseconds after which a stream without a place asks for one again. */
+const againMs = 250;
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -49,4 +53,30 @@ export async function waitElsewhere<Result>(work: () => Promise<Result>): Promis
   } finally {
     if (!place.resumeNow()) await place.resume();
   }
+}
+
+/**
+ * Works for a stream, whose request has given its place back (`beginStream`). Each page of a stream needs a place, as each request does: those who
+ * read their history by streams would otherwise come before all others.
+ * @returns undefined if the stream ends before it has a place
+ */
+export async function workForStream<Result>(
+  request: FastifyRequest,
+  signal: AbortSignal,
+  work: () => Promise<Result>,
+): Promise<Result | undefined> {
+  if (request.place === null) return work();
+  while (!signal.aborted) {
+    const place = await request.place.another(signal);
+    if (place !== null) {
+      request.place = place;
+      try {
+        return await work();
+      } finally {
+        place.leave();
+      }
+    }
+    await sleep(againMs, undefined, { signal }).catch(() => {});
+  }
+  return undefined;
 }

@@ -8,6 +8,7 @@
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { Principal } from '../../grants/principal.ts';
+import { callerOfToken } from '../../http/overload/caller.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { LimitedWork, NoTurnError } from '../../shared/limited_work.ts';
 import {
@@ -65,7 +66,7 @@ const busyMs = 5_000;
 
 /**
  * Lanes in which agents continue at once with the cursor of another one. The statement takes as long as the lane has deliveries, and an agent can
- * repeat the cursor at will. And how many such requests of an account may wait for their turn.
+ * repeat the cursor at will. And how many such requests of an app may wait for their turn in one account.
  */
 const resumedMax = 2;
 const waitingMax = 4;
@@ -210,17 +211,16 @@ export class Feeds {
   async #resume(
     lane: AgentLane,
     place: AgentPlace,
-    { accountId, maxAgeMs }: Pick<FeedRequest, 'accountId' | 'maxAgeMs'>,
+    { accountId, clientId, maxAgeMs }: Pick<FeedRequest, 'accountId' | 'clientId' | 'maxAgeMs'>,
   ): Promise<FeedPlace> {
     const { db, errors, recover } = this.#options;
     const busy = () => errors.create('ResourceExhausted', { limit: 'replays', retryAfterMs: busyMs });
-    if (this.#resuming.waitingOf(accountId) >= waitingMax) throw busy();
+    const caller = callerOfToken({ accountId, clientId });
+    if (this.#resuming.isFull(caller, waitingMax)) throw busy();
     const resume = () => resumeInLane(db, lane.lane, place, maxAgeMs);
-    const resumed = await waitElsewhere(() => this.#resuming.run(accountId, resume)).catch(
-      (error: unknown) => {
-        throw error instanceof NoTurnError ? busy() : error;
-      },
-    );
+    const resumed = await waitElsewhere(() => this.#resuming.run(caller, resume)).catch((error: unknown) => {
+      throw error instanceof NoTurnError ? busy() : error;
+    });
     if (resumed === undefined) throw busy();
     const { after, isTruncated, isStarted } = resumed;
     if (isStarted) recover();

@@ -6,8 +6,9 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { FastifyBaseLogger, FastifyReply } from 'fastify';
+import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from 'fastify';
 import { asServer } from '../../database/connection_user.ts';
+import { workForStream } from '../../http/overload/request_place.ts';
 import { Problem } from '../../http/problem.ts';
 import { beginStream, endStream, hasRoom } from '../../http/stream_response.ts';
 import type { SlotHolder, StreamSlots } from '../../http/stream_slots.ts';
@@ -58,7 +59,7 @@ export class EventStreams {
     try {
       const place = await this.#feeds.open(source.request);
       beginStream(reply, stream);
-      const channel = new Channel(reply.raw, stream, source, this.#feeds, place, () => {
+      const channel = new Channel(reply, stream, source, this.#feeds, place, () => {
         this.#open.delete(channel);
         this.#slots.release(stream);
       });
@@ -82,6 +83,7 @@ export class EventStreams {
 
 /** One stream. Between events it is only this object, without timers and promises. */
 class Channel {
+  readonly #request: FastifyRequest;
   readonly #raw: FastifyReply['raw'];
   readonly #stream: AbortController;
   readonly #source: EventStream;
@@ -98,13 +100,14 @@ class Channel {
   #stopWatching: (() => void) | undefined;
 
   constructor(
-    raw: FastifyReply['raw'],
+    { request, raw }: FastifyReply,
     stream: AbortController,
     source: EventStream,
     feeds: Feeds,
     { lane: { id, lane, head }, after }: FeedPlace,
     onEnd: () => void,
   ) {
+    this.#request = request;
     this.#raw = raw;
     this.#stream = stream;
     this.#source = source;
@@ -164,8 +167,10 @@ class Channel {
     const { request, checkToken, log } = this.#source;
     const { signal } = this.#stream;
     try {
-      await checkToken();
-      const page = await this.#feeds.read(this.#lane, { after: this.#through, ...pageMax });
+      const page = await workForStream(this.#request, signal, async () => {
+        await checkToken();
+        return this.#feeds.read(this.#lane, { after: this.#through, ...pageMax });
+      });
       if (page === undefined) return false;
       const shown = this.#feeds.show(request, this.#lane.lane, page);
       if (shown.isTruncated) this.#notify('active', { cursor: this.#cursor(), truncated: true });

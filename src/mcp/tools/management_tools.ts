@@ -12,6 +12,7 @@ import { ListTurns } from '../../collections/list_turns.ts';
 import type { Principal } from '../../grants/principal.ts';
 import { takeBodyTurn } from '../../http/body_turns.ts';
 import type { Operation, Parameter } from '../../http/operation.ts';
+import { callerOfToken } from '../../http/overload/caller.ts';
 import { Problem, type ProblemOptions } from '../../http/problem.ts';
 import { Nullable, strict } from '../../http/schema.ts';
 import { isObject } from '../json_rpc.ts';
@@ -171,7 +172,7 @@ export function managementTools(
     const response = await call({ ...request, headers: { ...headers, authorization } });
     if (response.status >= 400) throw problemOf(response);
     if (response.status === 204) return { id: given.id, deleted: true };
-    await takeBodyTurn(principal.accountId ?? principal.clientId, response.body.length);
+    await takeBodyTurn(callerOfToken(principal), response.body.length);
     return resultOf(operation, JSON.parse(response.body) as Record<string, unknown>);
   };
   return Object.entries(declarations).map(([name, { operation: id, hints, ...words }]) => {

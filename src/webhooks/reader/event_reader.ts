@@ -12,6 +12,7 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import { currentUser } from '../../database/connection_user.ts';
 import type { Database } from '../../database/database.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
+import { undivided } from '../../shared/owner_turns.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
 import { type DueDelivery, readEvents, readNewDeliveries } from '../lanes/due_deliveries.ts';
 import { buildMessage, type DeploymentSigners, type EventContent } from '../sending/delivery_request.ts';
@@ -117,7 +118,7 @@ export class EventReader {
     if (found.some(({ isSuspended }) => isSuspended)) return { kind: 'terminated' };
     const events = await this.#show(row, await readEvents(db, withinBytes(found, bytesMax)));
     const present = this.#present(subscription, row);
-    const slices = new PageSlices(currentUser()?.owner ?? String(lane));
+    const slices = new PageSlices(currentUser() ?? undivided(String(lane)));
     const page = await divide(found, events, after, upTo, bytesMax, present, slices);
     if (performance.now() - readAt > staleMs && !(await this.#areAllowed(lane, after, page)))
       return this.read(subscription, { after, limit, bytesMax });

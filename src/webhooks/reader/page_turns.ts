@@ -5,7 +5,7 @@
  *   first slice → waiting, by owner → its turn: next slice → waiting …
  */
 
-import { OwnerTurns } from '../../shared/owner_turns.ts';
+import { OwnerTurns, type Sharer } from '../../shared/owner_turns.ts';
 
 /** Milliseconds of a slice. */
 const sliceMs = 3;
@@ -15,12 +15,12 @@ let isPlanned = false;
 
 /** The slices of one page. The first begins at once. */
 export class PageSlices {
-  readonly #owner: string;
+  readonly #sharer: Sharer;
   #until = performance.now() + sliceMs;
 
-  /** @param owner who gets the page */
-  constructor(owner: string) {
-    this.#owner = owner;
+  /** @param sharer who gets the page */
+  constructor(sharer: Sharer) {
+    this.#sharer = sharer;
   }
 
   get isOver(): boolean {
@@ -29,14 +29,14 @@ export class PageSlices {
 
   /** Resolves when the next slice begins. */
   async next(): Promise<void> {
-    await takeTurn(this.#owner);
+    await takeTurn(this.#sharer);
     this.#until = performance.now() + sliceMs;
   }
 }
 
-function takeTurn(owner: string): Promise<void> {
+function takeTurn({ owner, part }: Sharer): Promise<void> {
   return new Promise((resolve) => {
-    waiting.add(owner, resolve);
+    waiting.add(owner, resolve, part);
     plan();
   });
 }

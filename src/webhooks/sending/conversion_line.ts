@@ -75,7 +75,7 @@ export class ConversionLine {
       account !== undefined && isSuspect(account);
       account = this.#others.next
     )
-      this.#suspects.add(account, ...this.#others.takeAll(account));
+      for (const conversion of this.#others.takeAll(account)) this.#suspects.add(account, conversion);
     const isOneEmpty = this.#others.isEmpty || this.#suspects.isEmpty;
     if (isOneEmpty) this.#suspectLeadMs = 0;
     const isTurnOfSuspects = isOneEmpty ? this.#others.isEmpty : this.#suspectLeadMs < 0;

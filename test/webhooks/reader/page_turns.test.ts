@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { undivided } from '../../../src/shared/owner_turns.ts';
 import { PageSlices } from '../../../src/webhooks/reader/page_turns.ts';
 
 /** Keeps the processor busy. */
@@ -14,7 +15,7 @@ function work(ms: number): void {
 test('pages are built in slices, one in each turn of the event loop, by turns of the owners', async () => {
   const built: string[] = [];
   const build = async (owner: string, page: string, slicesCount: number) => {
-    const slices = new PageSlices(owner);
+    const slices = new PageSlices(undivided(owner));
     for (let count = 0; count < slicesCount; count += 1) {
       work(4);
       assert.ok(slices.isOver);

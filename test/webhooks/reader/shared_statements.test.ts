@@ -5,14 +5,15 @@ import { after, type TestContext, test } from 'node:test';
 import { asUser, type ConnectionUser, currentUser } from '../../../src/database/connection_user.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
 import { Notifications } from '../../../src/database/notifications.ts';
+import { undivided } from '../../../src/shared/owner_turns.ts';
 import { createAgentLaneFinder } from '../../../src/webhooks/reader/agent_lane.ts';
 import { LaneWatch } from '../../../src/webhooks/reader/lane_watch.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { until } from '../../support/webhooks/apps.ts';
 
 const { databaseUrl } = await startTestServer({ after });
-const first: ConnectionUser = { owner: 'first', purpose: 'first', hasEnded: false };
-const second: ConnectionUser = { owner: 'second', purpose: 'first', hasEnded: false };
+const first: ConnectionUser = { ...undivided('first'), purpose: 'first', hasEnded: false };
+const second: ConnectionUser = { ...undivided('second'), purpose: 'first', hasEnded: false };
 
 /** Opens four connections, of which the first user holds its share, and waits for more. */
 async function openBusy(t: TestContext): Promise<Database> {
