@@ -98,9 +98,11 @@ async function readPages(
   parentIds: readonly string[],
   size: number,
 ): Promise<{ texts: Map<string, string>; read: number }> {
-  // Newest first, like `orderDefault`: ids are in the order of creation.
+  // Newest first, like `orderDefault`: ids are in the order of creation. A range, because with `=` the order of ids alone would do: where one parent has
+  // nearly all rows, PostgreSQL expects to find some of each parent soon, and reads the rows of all in search of them.
   const newestOf = (id: string) =>
-    sql`from ${tableOf(type)} where parent_id = ${fragment(id)} order by id desc limit ${size + 1}`;
+    sql`from ${tableOf(type)} where parent_id >= ${fragment(id)} and parent_id <= ${fragment(id)}
+      order by parent_id desc, id desc limit ${size + 1}`;
   // JSON is made only of what is shown: of a thousand long comments it takes PostgreSQL a second.
   const { rows } = await sql<CellsRow & { _parent: string; _read: string | null }>`
     with wanted as (

@@ -78,3 +78,26 @@ test('a list that takes no turns reads few rows, whatever its owner has', async 
     slow.join('; '),
   );
 });
+
+test('the comments of one article are not read in search of those of others', async () => {
+  const [user, other] = [await createApiUser(server), await createApiUser(server)];
+  const create = async ({ request }: typeof user) =>
+    (await request('POST', '/articles', { json: { title: 'a' } })).body.id as string;
+  const [own, popular] = [await create(user), await create(other)];
+  await sql`
+    insert into article_comments (id, parent_id, author, created_at, body)
+    select gen_random_uuid(), ${popular}, ${other.account.id}, now(), 'b' from generate_series(1, 20000)`.execute(
+    server.db,
+  );
+  await sql`analyze article_comments`.execute(server.db);
+  // The statistics know of one article with comments.
+  await user.request('POST', `/articles/${own}/comments`, { json: { body: 'first' } });
+  for (const mode of planModes) {
+    const statements = await captureStatements(mode, async () => {
+      const { body } = await user.request('GET', `/articles/${own}?expand=comments`);
+      assert.equal(body._embedded.comments.items.length, 1);
+    });
+    const rows = rowsOf(statements);
+    assert.ok(rows > 0 && rows < 200, `${mode}: ${rows} rows`);
+  }
+});
