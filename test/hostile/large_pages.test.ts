@@ -54,12 +54,16 @@ function withLargestFilter() {
 }
 
 /** Follows the links. @returns the ids of all resources, after it has checked each page */
-async function readPages(user: Pick<ApiUser, 'request'>, first: string): Promise<string[]> {
+async function readPages(
+  user: Pick<ApiUser, 'request'>,
+  first: string,
+  charactersMax = pageBytesMax,
+): Promise<string[]> {
   const ids: string[] = [];
   for (let path: string | undefined = first; path !== undefined; ) {
     const { status, body, text } = await user.request('GET', path);
     assert.equal(status, 200);
-    assert.ok(text.length <= pageBytesMax, `a page has ${text.length} characters`);
+    assert.ok(text.length <= charactersMax, `a page has ${text.length} characters`);
     ids.push(...body.items.map((item: { id?: string; client_id?: string }) => item.id ?? item.client_id));
     path = body._links.next?.href;
   }
@@ -165,6 +169,30 @@ test('a page of the largest apps is short, and its links lead to all', async () 
   assert.deepEqual(await readPages(admin, `/admin/apps?limit=200&name=${name}`), apps.toSorted());
   const newest = await readPages(admin, '/admin/apps?limit=200&state=unverified&origin=account');
   assert.deepEqual(newest.slice(-apps.length), apps);
+});
+
+test('a page of the longest traces is short, and its links lead to all', async () => {
+  const user = await createConsoleUser(server);
+  const admin = await createConsoleUser(server, { isAdmin: true });
+  const app = (await addApps(user.account.id, newId(), 1))[0] ?? '';
+  const { rows } = await sql<{ id: string }>`
+    with made as (
+      insert into connections (id, started_at, updated_at, client_id, is_known, outcome, keys, request_ids, source, steps)
+      -- Two of each time, so that pages also end between these.
+      select gen_random_uuid(), date_trunc('milliseconds', now()) - number / 2 * interval '1 minute', now(), ${app}, true, 'refused', '{}', '{}', 'a', (
+        select jsonb_agg(jsonb_build_object('name', 'token', 'at', now(), 'outcome', 'refused', 'error', null,
+          'explanation', repeat('x', 600), 'request', null)) from generate_series(1, 40))
+      from generate_series(1, 150) as number
+      returning id, started_at)
+    select id from made order by started_at desc, id desc`.execute(server.db);
+  const all = rows.map(({ id }) => id);
+  for (const [reader, path] of [
+    [user, `/apps/${app}/connections?limit=200`],
+    [user, `/apps/${app}/connections?limit=7`],
+    [admin, `/admin/connections?client=${app}&limit=200`],
+  ] as const) {
+    assert.deepEqual(await readPages(reader, path, 1_200_000), all);
+  }
 });
 
 test('the cache of apps holds as many as have 64 MiB', async () => {
