@@ -7,7 +7,7 @@ import {
   type ConnectionFilter,
   connectionCursor,
   cursorForm,
-  readConnections,
+  readFittingConnections,
 } from '../connections/connection_store.ts';
 import { connectionOutcomes, stepNames, stepOutcomes } from '../connections/step.ts';
 import { isId } from '../crypto/ids.ts';
@@ -50,7 +50,7 @@ export const connectionMembers = {
 };
 
 export const connectionDescription =
-  'An attempt of an app to connect, the newest first. Kept for as long as the deployment says, by default 7 days. Contains no secrets.';
+  'An attempt of an app to connect, the newest first. Kept for as long as the deployment says, by default 7 days. Contains no secrets. A page ends at 1 MiB of steps: with long traces it may be shorter than `limit` and still have `next`.';
 
 export const connectionParameters = [
   queryParameter(
@@ -84,21 +84,25 @@ const firstDeliveries = new LimitedWork(1);
 /** Pages that may wait for one caller. */
 export const waitingMax = 4;
 
-/** Reads one more connection than a page has, each with its first delivery. @throws Problem 503 if too many pages of the caller wait */
+/**
+ * Reads a page of connections, each with its first delivery.
+ * @returns the page, and the cursor that the next one follows
+ * @throws Problem 503 if too many pages of the caller wait
+ */
 export async function readConnectionPage(
   db: Database,
   request: FastifyRequest,
   filter: ConnectionFilter,
   { limit, after }: PageQuery,
-): Promise<Connection[]> {
-  const found = await readConnections(db, filter, limit + 1, after);
-  if (found.every(({ grantId }) => grantId === null)) return found;
+): Promise<{ found: Connection[]; next: string | null }> {
+  const { found, next } = await readFittingConnections(db, filter, limit, after);
+  if (found.every(({ grantId }) => grantId === null)) return { found, next };
   const caller = request.connectionUser ?? undivided('');
   if (firstDeliveries.isFull(caller, waitingMax)) throw overloaded();
   return withoutPlace(request, () =>
-    firstDeliveries.run(caller, () => {
+    firstDeliveries.run(caller, async () => {
       if (request.raw.socket.destroyed) throw overloaded();
-      return addFirstDeliveries(db, found);
+      return { found: await addFirstDeliveries(db, found), next };
     }),
   );
 }

@@ -1,6 +1,6 @@
 /** Stores connection traces and reads them. Owns the table `connections`. */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
 import { textArray } from '../database/arrays.ts';
 import type { Database } from '../database/database.ts';
@@ -14,6 +14,8 @@ const tracesMax = { client: 500, unknown: 2_000, server: 100_000 };
 const stepsMax = 40;
 /** Maximum number of connections with one key that are considered when steps are joined, the latest. */
 const candidatesMax = 10;
+/** Bytes of the steps on a page, before its last connection: all clients of a node share its server thread. */
+const pageBytesMax = 1_048_576;
 
 export interface Connection {
   id: string;
@@ -99,18 +101,50 @@ export interface ConnectionFilter {
   outcome?: ConnectionOutcome | null | undefined;
 }
 
-/**
- * Reads connections, the newest first.
- * @param after the cursor of the last connection of the previous page (`connectionCursor`)
- */
+/** Reads connections, the newest first. */
 export async function readConnections(
   db: Database,
+  filter: ConnectionFilter,
+  limit: number,
+): Promise<Connection[]> {
+  const { rows } = await sql<Connection>`${selectConnections(filter, limit, null)}`.execute(db);
+  return rows.map(withOrderedSteps);
+}
+
+/**
+ * Reads a page of connections, the newest first.
+ * @param after the cursor of the last connection of the previous page (`connectionCursor`)
+ * @returns a page, which is short if its traces are long, and the cursor that the next page follows; null if there is none
+ */
+export async function readFittingConnections(
+  db: Database,
+  filter: ConnectionFilter,
+  limit: number,
+  after: string | null,
+): Promise<{ found: Connection[]; next: string | null }> {
+  const { rows } = await sql<Connection & { hasMore: boolean }>`
+    select * from (
+      select *, lead(id) over newest is not null as "hasMore",
+        coalesce(sum(octet_length(steps::text)) over (newest rows between unbounded preceding and 1 preceding), 0) as bytes
+      from (${selectConnections(filter, limit + 1, after)}) as found
+      window newest as (order by "startedAt" desc, id desc)
+    ) as measured
+    where bytes < ${pageBytesMax}::int
+    order by "startedAt" desc, id desc limit ${limit}`.execute(db);
+  const found = rows.map(({ id, startedAt, updatedAt, clientId, accountId, grantId, outcome, steps }) =>
+    withOrderedSteps({ id, startedAt, updatedAt, clientId, accountId, grantId, outcome, steps }),
+  );
+  const last = rows.at(-1);
+  return { found, next: last?.hasMore ? connectionCursor(last) : null };
+}
+
+function selectConnections(
   { clientId = null, requestId = null, accountId = null, outcome = null }: ConnectionFilter,
   limit: number,
-  after: string | null = null,
-): Promise<Connection[]> {
+  after: string | null,
+): RawBuilder<unknown> {
   const [at = null, id = null] = after?.split(' ') ?? [];
-  const { rows } = await sql<Connection>`
+  return sql`
     select id, started_at as "startedAt", updated_at as "updatedAt", client_id as "clientId", account_id as "accountId",
       grant_id as "grantId", outcome, steps
     from connections
@@ -121,8 +155,11 @@ export async function readConnections(
       and (${outcome}::text is null or outcome = ${outcome})
       and (${at}::float8 is null or (started_at, id) < (to_timestamp(${at}::float8 / 1000), ${id}::uuid))
     order by started_at desc, id desc
-    limit ${limit}`.execute(db);
-  return rows.map((row) => ({ ...row, steps: row.steps.toSorted((a, b) => (a.at < b.at ? -1 : 1)) }));
+    limit ${limit}`;
+}
+
+function withOrderedSteps(connection: Connection): Connection {
+  return { ...connection, steps: connection.steps.toSorted((a, b) => (a.at < b.at ? -1 : 1)) };
 }
 
 /** The cursor of a connection: its time in milliseconds, and its id. */

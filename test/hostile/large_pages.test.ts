@@ -54,12 +54,16 @@ function withLargestFilter() {
 }
 
 /** Follows the links. @returns the ids of all resources, after it has checked each page */
-async function readPages(user: Pick<ApiUser, 'request'>, first: string): Promise<string[]> {
+async function readPages(
+  user: Pick<ApiUser, 'request'>,
+  first: string,
+  charactersMax = pageBytesMax,
+): Promise<string[]> {
   const ids: string[] = [];
   for (let path: string | undefined = first; path !== undefined; ) {
     const { status, body, text } = await user.request('GET', path);
     assert.equal(status, 200);
-    assert.ok(text.length <= pageBytesMax, `a page has ${text.length} characters`);
+    assert.ok(text.length <= charactersMax, `a page has ${text.length} characters`);
     ids.push(...body.items.map((item: { id?: string; client_id?: string }) => item.id ?? item.client_id));
     path = body._links.next?.href;
   }
@@ -167,6 +171,30 @@ test('a page of the largest apps is short, and its links lead to all', async () 
   assert.deepEqual(newest.slice(-apps.length), apps);
 });
 
+test('a page of the longest traces is short, and its links lead to all', async () => {
+  const user = await createConsoleUser(server);
+  const admin = await createConsoleUser(server, { isAdmin: true });
+  const app = (await addApps(user.account.id, newId(), 1))[0] ?? '';
+  const { rows } = await sql<{ id: string }>`
+    with made as (
+      insert into connections (id, started_at, updated_at, client_id, is_known, outcome, keys, request_ids, source, steps)
+      -- Two of each time, so that pages also end between these.
+      select gen_random_uuid(), date_trunc('milliseconds', now()) - number / 2 * interval '1 minute', now(), ${app}, true, 'refused', '{}', '{}', 'a', (
+        select jsonb_agg(jsonb_build_object('name', 'token', 'at', now(), 'outcome', 'refused', 'error', null,
+          'explanation', repeat('x', 600), 'request', null)) from generate_series(1, 40))
+      from generate_series(1, 150) as number
+      returning id, started_at)
+    select id from made order by started_at desc, id desc`.execute(server.db);
+  const all = rows.map(({ id }) => id);
+  for (const [reader, path] of [
+    [user, `/apps/${app}/connections?limit=200`],
+    [user, `/apps/${app}/connections?limit=7`],
+    [admin, `/admin/connections?client=${app}&limit=200`],
+  ] as const) {
+    assert.deepEqual(await readPages(reader, path, 1_200_000), all);
+  }
+});
+
 test('the cache of apps holds as many as have 64 MiB', async () => {
   const user = await createConsoleUser(server);
   const apps = await addApps(user.account.id, newId(), 600);
@@ -209,7 +237,7 @@ test('requests and lanes do not read what only fan-out evaluates, and lanes read
   );
 });
 
-test('a delivery with very many large responses shows the newest', async (t) => {
+test('a delivery with very many large responses shows the newest, and its body as it was published', async (t) => {
   const subscriber = await startSubscriber(t, (_received, response) => response.end('\u0001'.repeat(16_000)));
   const app = await createApp(server);
   const { id } = await subscribe(app, { url: subscriber.url, kinds: ['article.*'] });
@@ -224,11 +252,18 @@ test('a delivery with very many large responses shows the newest', async (t) => 
       duration_ms, headers, body
     from attempts a cross join generate_series(1, 900) as copy
     where lane = (select lane from subscriptions where id = ${id})`.execute(server.db);
+  const published = '{ "a": 1.0, "a": [1e2,  "\\u0041"] }';
+  await sql`update events set body = ${published} where id = ${body.items[0].event}`.execute(server.db);
   const details = await app.request('GET', `/deliveries/${body.items[0].id}`);
-  assert.ok(details.text.length < 8_000_000, `the delivery has ${details.text.length} characters`);
+  // 256 KiB of responses, and less than 1,000 characters of each attempt besides.
+  assert.ok(details.text.length < 262_144 + 100_000, `the delivery has ${details.text.length} characters`);
   const { attempts } = details.body;
   assert.deepEqual([details.body.attempt_count, attempts.length], [901, 100]);
-  const [oldest, newest] = [attempts[0], attempts.at(-1)];
-  assert.deepEqual([oldest.response, oldest.response_omitted], [null, true]);
-  assert.deepEqual([newest.response.body.length, newest.response_omitted], [16_000, false]);
+  const omitted = attempts.map((each: { response_omitted: boolean }) => each.response_omitted);
+  // JSON makes 96,000 of each.
+  assert.deepEqual(omitted, [...Array(98).fill(true), false, false]);
+  assert.equal(attempts[97].response, null);
+  assert.equal(attempts[99].response.body.length, 16_000);
+  assert.equal(details.headers.get('content-type'), 'application/json; charset=utf-8');
+  assert.ok(details.text.includes(`"body":${published},`), 'not parsed');
 });

@@ -54,7 +54,8 @@ export function registerAdminConnections(options: AdminOptions): void {
     const query = readConnectionQuery(request, ['account', 'client']);
     const accountId = readIdParameter(query.parameters, 'account');
     const clientId = readTextParameter(query.parameters, 'client', 2_048);
-    const found = await readConnectionPage(db, request, { ...query.filter, accountId, clientId }, query);
+    const filter = { ...query.filter, accountId, clientId };
+    const { found, next } = await readConnectionPage(db, request, filter, query);
     const names = await readNames(
       db,
       found.map((connection) => connection.accountId),
@@ -74,6 +75,7 @@ export function registerAdminConnections(options: AdminOptions): void {
         grant: connection.grantId,
       }),
       cursorOf,
+      next,
     );
   });
 }

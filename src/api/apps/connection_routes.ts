@@ -40,7 +40,8 @@ export function registerAppConnections(options: AppRoutesOptions): void {
   serve(options, appConnectionRoutes.list, async ({ request, reply, caller, params }) => {
     const app = await requireApp(db, caller, params.id);
     const query = readConnectionQuery(request);
-    const found = await readConnectionPage(db, request, { ...query.filter, clientId: app.client.id }, query);
-    return sendPage(request, reply, query, found, representConnection, cursorOf);
+    const filter = { ...query.filter, clientId: app.client.id };
+    const { found, next } = await readConnectionPage(db, request, filter, query);
+    return sendPage(request, reply, query, found, representConnection, cursorOf, next);
   });
 }

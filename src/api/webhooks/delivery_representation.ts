@@ -2,7 +2,7 @@
 
 import { describeError } from '../../webhooks/lanes/outcome_policy.ts';
 import type { Delivery } from '../../webhooks/log/delivery.ts';
-import type { Attempt, DeliveryDetails } from '../../webhooks/log/delivery_details.ts';
+import { type Attempt, type DeliveryDetails, responseBytesMax } from '../../webhooks/log/delivery_details.ts';
 
 export function representDelivery(delivery: Delivery): Record<string, unknown> {
   const self = `/deliveries/${delivery.id}`;
@@ -26,16 +26,27 @@ export function representDelivery(delivery: Delivery): Record<string, unknown> {
   };
 }
 
-export function representDetails(delivery: DeliveryDetails): Record<string, unknown> {
-  return {
-    ...representDelivery(delivery),
-    body: delivery.body === null ? null : (JSON.parse(delivery.body) as unknown),
-    attempts: delivery.attempts.map(representAttempt),
-  };
+/** A delivery with its body and attempts, as JSON. The body is the text that was published: parsing one of many names takes long. */
+export function detailsText(delivery: DeliveryDetails): string {
+  const attempts: string[] = [];
+  let left = responseBytesMax;
+  for (const attempt of delivery.attempts.toReversed()) {
+    // JSON makes up to six bytes of one. Older responses are omitted without being written first.
+    const response =
+      left <= 0 || attempt.responseHeaders === null ? null : JSON.stringify(representResponse(attempt));
+    left -= Buffer.byteLength(response ?? '');
+    const isShown = response !== null && left >= 0;
+    const isOmitted = attempt.isResponseOmitted || (attempt.responseHeaders !== null && !isShown);
+    const members = JSON.stringify(representAttempt(attempt)).slice(0, -1);
+    attempts.unshift(`${members},"response":${isShown ? response : 'null'},"response_omitted":${isOmitted}}`);
+  }
+  const members = JSON.stringify(representDelivery(delivery)).slice(0, -1);
+  return `${members},"body":${delivery.body ?? 'null'},"attempts":[${attempts.join(',')}]}`;
 }
 
 const triggers = { s: 'schedule', m: 'manual', r: 'recovery' } as const;
 
+/** All but the response. */
 function representAttempt(attempt: Attempt): Record<string, unknown> {
   const { connection } = attempt;
   return {
@@ -55,8 +66,6 @@ function representAttempt(attempt: Attempt): Record<string, unknown> {
     error_detail: attempt.error === null ? null : explain(attempt),
     revision: attempt.revision,
     request: attempt.request,
-    response: attempt.responseHeaders === null ? null : representResponse(attempt),
-    response_omitted: attempt.isResponseOmitted,
   };
 }
 

@@ -36,7 +36,7 @@ import { resendDelivery } from '../../webhooks/log/resend.ts';
 import { ownerOf } from '../../webhooks/subscriptions/owner.ts';
 import { token } from '../admission.ts';
 import { route, serve } from '../route.ts';
-import { representDelivery, representDetails } from './delivery_representation.ts';
+import { detailsText, representDelivery } from './delivery_representation.ts';
 import { DeliveryStreams, watchedMax } from './delivery_stream.ts';
 import { sendIdempotentForOwner } from './idempotency.ts';
 import { readFromLog } from './log_reads.ts';
@@ -83,7 +83,7 @@ const AttemptShown = named(
       response_omitted: Type.Optional(
         Type.Boolean({
           description:
-            'Whether the response is not stored or not shown: the account’s daily quota of response bytes was used up, too many of its responses waited to be stored, the deployment keeps responses for fewer days than deliveries, or the responses of later attempts have 1 MiB.',
+            'Whether the response is not stored or not shown: the account’s daily quota of response bytes was used up, too many of its responses waited to be stored, the deployment keeps responses for fewer days than deliveries, or the responses of later attempts have 256 KiB as JSON.',
         }),
       ),
     },
@@ -203,11 +203,12 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
     );
   });
 
-  serve(options, deliveryRoutes.read, async ({ caller: owner, params: { id } }) =>
-    representDetails(
-      await requireDelivery(readFromLog(readDelivery(logDb, owner, id, names, presenter, scopeOf))),
-    ),
-  );
+  serve(options, deliveryRoutes.read, async ({ reply, caller: owner, params: { id } }) => {
+    const delivery = await requireDelivery(
+      readFromLog(readDelivery(logDb, owner, id, names, presenter, scopeOf)),
+    );
+    return reply.type('application/json; charset=utf-8').send(detailsText(delivery));
+  });
 
   serve(options, deliveryRoutes.resend, async ({ request, reply, caller: owner, params: { id } }) =>
     sendIdempotentForOwner(options, request, reply, owner, async (tx) => {

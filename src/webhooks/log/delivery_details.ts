@@ -17,11 +17,8 @@ import {
 
 /** Attempts that are shown, the newest. A thousand take 6 MB as JSON. */
 const shownMax = 100;
-/**
- * Bytes of stored responses that are shown, of the newest attempts. JSON can make six of one, and all clients of a node share its server
- * thread.
- */
-const responseBytesMax = 1_048_576;
+/** Bytes of responses that are shown, of the newest attempts, as stored and also as JSON: all clients of a node share its server thread. */
+export const responseBytesMax = 262_144;
 
 export interface DeliveryDetails extends Delivery {
   /** The body that was sent; null if it was erased. */

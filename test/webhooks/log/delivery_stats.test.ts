@@ -4,9 +4,10 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { openDatabase } from '../../../src/database/database.ts';
-import { DeliveryCounts, readStats } from '../../../src/webhooks/log/delivery_stats.ts';
+import { DeliveryCounts, readBacklog, readStats } from '../../../src/webhooks/log/delivery_stats.ts';
 import { timesAsMuch } from '../../support/processor_time.ts';
 import { startTestServer } from '../../support/servers/server.ts';
+import { addPaused, createApp } from '../../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 const lanes = Array.from({ length: 1_200 }, (_, index) => 7_000_000 + index);
@@ -80,4 +81,77 @@ test('attack: buckets of many subscriptions are summed by the database', async (
   // To read all rows takes some 50 times as much as those of one.
   const ratio = await timesAsMuch(read(many), read(many.slice(0, 1)));
   assert.ok(ratio < 10, String(ratio));
+});
+
+/** Adds deliveries that wait to all lanes of an account: half of them after a failed attempt, and half that were not attempted. */
+async function addWaiting(accountId: string, from: number, to: number, isFresh: boolean): Promise<void> {
+  await sql`
+    with waiting as (
+      insert into deliveries (day, lane, sequence, event)
+      select (now() at time zone 'utc')::date, lane, sequence, 1
+      from subscriptions cross join generate_series(${from}::int, ${to}::int) as sequence
+      where account_id = ${accountId}
+      returning lane, sequence, day
+    ), attempted as (
+      insert into attempts (day, lane, sequence, started_at, number, trigger, truncated, revision, duration_ms)
+      select day, lane, sequence, now(), 1, 's', false, 1, 5 from waiting where not ${isFresh}
+    )
+    insert into retries (lane, sequence, day, state, attempts)
+    select lane, sequence, day, 'pending', 1 from waiting where not ${isFresh}`.execute(server.db);
+  await sql`
+    update lanes set next_sequence = ${to + 1}::int
+    where id in (select lane from subscriptions where account_id = ${accountId})`.execute(server.db);
+  if (isFresh) return;
+  await sql`
+    update lane_progress set cursor = ${to}::int
+    where lane in (select lane from subscriptions where account_id = ${accountId})`.execute(server.db);
+}
+
+test('attack: the backlog of many deliveries takes about as many scans as that of few', async () => {
+  const scansOf = async (waiting: number) => {
+    const app = await createApp(server);
+    await addPaused(server.db, app, 3);
+    await addWaiting(app.account.id, 1, waiting, false);
+    await addWaiting(app.account.id, waiting + 1, 2 * waiting, true);
+    const { rows } = await sql<{ lane: string }>`
+      select lane from subscriptions where account_id = ${app.account.id}`.execute(server.db);
+    return server.db.transaction().execute(async (tx) => {
+      const backlog = await readBacklog(
+        tx,
+        rows.map(({ lane }) => Number(lane)),
+      );
+      assert.deepEqual([backlog.pending, backlog.isCapped], [3 * 2 * waiting, false]);
+      assert.ok(backlog.oldestAt !== null);
+      const { rows: counted } = await sql<{ scans: number }>`
+        select sum(idx_scan)::int as scans from pg_stat_xact_user_tables
+        where relname ~ '^(deliveries|attempts|retries)'`.execute(tx);
+      return counted[0]?.scans;
+    });
+  };
+  const [few = 0, many = 0] = [await scansOf(4), await scansOf(400)];
+  // Twice as many at most, should another plan be chosen meanwhile. A look-up of each would be a hundred times as many.
+  assert.ok(few > 0 && many <= 2 * few, `${many} beside ${few}`);
+});
+
+test('a backlog leaves out what was attempted past the cursor', async () => {
+  const app = await createApp(server);
+  await addPaused(server.db, app, 1);
+  await addWaiting(app.account.id, 1, 4, true);
+  const { rows } = await sql<{ lane: string }>`
+    update deliveries d set created_at = timestamptz '2026-01-01' + d.sequence * interval '1 day'
+    from subscriptions s where s.account_id = ${app.account.id} and d.lane = s.lane
+    returning d.lane`.execute(server.db);
+  const lane = Number(rows[0]?.lane);
+  await sql`
+    insert into attempts (day, lane, sequence, started_at, number, trigger, truncated, revision, duration_ms)
+    select day, lane, sequence, now(), number, 's', false, 1, 5
+    from deliveries cross join generate_series(1, 2) as number
+    where lane = ${lane} and sequence = 1`.execute(server.db);
+  await sql`
+    insert into retries (lane, sequence, day, state, attempts)
+    select lane, sequence, day, 'cancelled', 0 from deliveries where lane = ${lane} and sequence = 2`.execute(
+    server.db,
+  );
+  const oldestAt = new Date('2026-01-04T00:00:00Z');
+  assert.deepEqual(await readBacklog(server.db, [lane]), { pending: 2, isCapped: false, oldestAt });
 });
