@@ -4,14 +4,23 @@ import type { ConversionSource } from '../../events/conversion_source.ts';
 import { OwnerTurns } from '../../shared/owner_turns.ts';
 import { RecentTime } from '../../shared/recent_time.ts';
 import { type ConversionResult, ConversionThread } from './conversion_thread.ts';
+import type { ConversionTurn } from './conversion_turns.ts';
 import type { EventContent } from './delivery_request.ts';
 
-export interface Conversion {
-  event: Pick<EventContent, 'kind' | 'accountId' | 'body'>;
+export interface ConversionKey {
+  event: Pick<EventContent, 'kind' | 'accountId'>;
   /** The version of the body, and the earlier one that is wanted. */
   from: string;
   to: string;
+}
+
+export interface Conversion extends ConversionKey {
+  event: Pick<EventContent, 'kind' | 'accountId' | 'body'>;
+  /** Of the request that needs it; undefined for a delivery. */
+  turn: ConversionTurn | undefined;
   onEnd: (result: ConversionResult) => void;
+  /** The turn does not have it. */
+  onPostponed: () => void;
 }
 
 export interface ConversionLineOptions {
@@ -93,6 +102,6 @@ export class ConversionLine {
 }
 
 /** Events without an account share their turns. */
-export function accountOf({ event }: Conversion): string {
+export function accountOf({ event }: ConversionKey): string {
   return event.accountId ?? '';
 }
