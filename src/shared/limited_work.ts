@@ -13,7 +13,7 @@ import { isFree, wholeOf } from './share.ts';
  */
 export const turnWaitMsMax = 30_000;
 
-/** There was no turn in time. Nothing was done. */
+/** There was no turn in time, or before the signal. Nothing was done. */
 export class NoTurnError extends Error {
   override readonly name = 'NoTurnError';
 
@@ -69,14 +69,21 @@ export class LimitedWork {
    * Runs the work when it is its turn.
    * @param sharer whose work it is: the owner alone, if it has no parts. Parts take turns within their owner
    * @param key of work whose result others may wait for (`join`)
+   * @param signal ends the wait
    * @returns its result
    * @throws NoTurnError, or what the work throws
    */
-  async run<Result>(sharer: Sharer | string, work: () => Promise<Result>, key?: string): Promise<Result> {
+  async run<Result>(
+    sharer: Sharer | string,
+    work: () => Promise<Result>,
+    key?: string,
+    signal?: AbortSignal,
+  ): Promise<Result> {
+    if (signal?.aborted) throw new NoTurnError();
     const { owner, part } = typeof sharer === 'string' ? undivided(sharer) : sharer;
     let beginner = owner;
     if (this.#mayBegin(owner)) this.#begin(owner);
-    else beginner = await this.#wait(owner, part, key);
+    else beginner = await this.#wait(owner, part, key, signal);
     const begunAt = performance.now();
     try {
       return await work();
@@ -97,10 +104,16 @@ export class LimitedWork {
   }
 
   /** @returns the owner whose turn it is */
-  #wait(owner: string, part: string | null, key: string | undefined): Promise<string> {
+  #wait(
+    owner: string,
+    part: string | null,
+    key: string | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<string> {
     return new Promise((resolve, reject) => {
       const end = () => {
         clearTimeout(timer);
+        signal?.removeEventListener('abort', giveUp);
         piece.isOver = true;
         if (key !== undefined && this.#byKey.get(key) === piece) this.#byKey.delete(key);
       };
@@ -108,10 +121,13 @@ export class LimitedWork {
         end();
         resolve(beginner);
       };
-      const timer = setTimeout(() => {
+      const giveUp = () => {
         end();
+        this.#waiting.takeIf(({ isOver }) => isOver);
         reject(new NoTurnError());
-      }, turnWaitMsMax);
+      };
+      const timer = setTimeout(giveUp, turnWaitMsMax);
+      signal?.addEventListener('abort', giveUp);
       const piece: Piece = { begin, owners: new Set(), isOver: false };
       if (key !== undefined) this.#byKey.set(key, piece);
       this.#add(owner, piece, part);

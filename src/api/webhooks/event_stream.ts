@@ -8,6 +8,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { isOverloaded } from '../../http/overload/refusal.ts';
 import { workForStream } from '../../http/overload/request_place.ts';
 import { Problem } from '../../http/problem.ts';
 import { beginStream, endStream, hasRoom } from '../../http/stream_response.ts';
@@ -95,7 +96,7 @@ async function run(
       const { through } = page;
       const result = await workForStream<ReadResult>(request, signal, async () => {
         await source.checkOwner();
-        return reader.read(subscription, { after: through, ...streamedPage });
+        return reader.read(subscription, { after: through, ...streamedPage, signal });
       });
       if (result === undefined) break;
       // A failover may have lost the newest deliveries: the client must ask again.
@@ -104,7 +105,7 @@ async function run(
       page = result;
     } catch (error) {
       if (error instanceof Problem && error.status < 500) return await refusal(source);
-      request.log.warn({ err: error }, 'event stream could not read');
+      if (!isOverloaded(error)) request.log.warn({ err: error }, 'event stream could not read');
       page = { ...page, items: [], gaps: [] };
       await sleep(checkMs, undefined, { signal }).catch(() => {});
     }

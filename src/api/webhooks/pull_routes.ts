@@ -88,7 +88,7 @@ export const pullRoutes = {
       queryParameter('after', 'The last sequence that was read.', Type.Integer({ minimum: 0, default: 0 })),
       queryParameter(
         'limit',
-        'The maximum number of items on the page. Large bodies make it shorter.',
+        'The maximum number of items on the page. Large bodies make it shorter, and so do conversions to an earlier version.',
         Type.Integer({ minimum: 1, maximum: limitMax, default: limitDefault }),
       ),
       queryParameter(

@@ -18,6 +18,7 @@ class RequestUser implements ConnectionUser {
   readonly #reply: FastifyReply;
   readonly #callerOf: (request: FastifyRequest) => Sharer;
   #caller: Sharer | undefined;
+  #gone: AbortController | undefined;
 
   constructor(request: FastifyRequest, reply: FastifyReply, callerOf: (request: FastifyRequest) => Sharer) {
     this.#request = request;
@@ -54,6 +55,18 @@ class RequestUser implements ConnectionUser {
     return this.#request.place;
   }
 
+  /** Aborts when the client has gone. */
+  get signal(): AbortSignal {
+    if (this.#gone === undefined) {
+      const gone = new AbortController();
+      const { raw } = this.#reply;
+      raw.on('close', () => gone.abort());
+      if (raw.destroyed) gone.abort();
+      this.#gone = gone;
+    }
+    return this.#gone.signal;
+  }
+
   /** A client that disconnects does not end the work of its request: until its handler returns, the caller still has its share only. */
   get hasEnded(): boolean {
     const { raw } = this.#reply;
@@ -65,6 +78,12 @@ class RequestUser implements ConnectionUser {
 export function currentPlace(): Place | null {
   const user = currentUser();
   return user instanceof RequestUser ? user.place : null;
+}
+
+/** Aborts when the client of the request has gone that this code works for; undefined for work of the server. */
+export function currentSignal(): AbortSignal | undefined {
+  const user = currentUser();
+  return user instanceof RequestUser ? user.signal : undefined;
 }
 
 /** Call it after the hook that admits requests. @param callerOf called only when many connections are in use */

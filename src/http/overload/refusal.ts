@@ -6,6 +6,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { NoTurnError } from '../../shared/limited_work.ts';
 import type { ProblemPage } from '../errors.ts';
 import { Problem } from '../problem.ts';
 
@@ -17,6 +18,11 @@ const retryAfter = () => String(1 + Math.floor(Math.random() * retrySecondsMax))
 
 export function overloaded(): Problem {
   return new Problem(503, detail, { code: 'overloaded', headers: { 'retry-after': retryAfter() } });
+}
+
+/** Whether something was not done because this node has too much to do. */
+export function isOverloaded(error: unknown): boolean {
+  return error instanceof NoTurnError || (error instanceof Problem && error.code === 'overloaded');
 }
 
 const text = {

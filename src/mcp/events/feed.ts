@@ -18,7 +18,7 @@ import {
   readAgentEnd,
   resumeInLane,
 } from '../../webhooks/reader/agent_lane.ts';
-import type { EventPage, EventReader } from '../../webhooks/reader/event_reader.ts';
+import type { EventPage, EventReader, PageRange } from '../../webhooks/reader/event_reader.ts';
 import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
 import type { AgentCursors, AgentPlace } from '../../webhooks/subscriptions/agent_cursor.ts';
 import { agentKey } from '../../webhooks/subscriptions/agent_key.ts';
@@ -228,10 +228,7 @@ export class Feeds {
   }
 
   /** Reads the page after a sequence. @returns undefined if the subscription has ended or is disabled, or lost deliveries */
-  async read(
-    { id, lane }: Pick<AgentLane, 'id' | 'lane'>,
-    range: { after: number; limit: number; bytesMax?: number },
-  ): Promise<EventPage | undefined> {
+  async read({ id, lane }: Pick<AgentLane, 'id' | 'lane'>, range: PageRange): Promise<EventPage | undefined> {
     const result = await this.#options.reader.read({ id, lane }, range);
     return result.kind === 'page' ? result : undefined;
   }

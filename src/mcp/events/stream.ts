@@ -8,6 +8,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from 'fastify';
 import { asServer } from '../../database/connection_user.ts';
+import { isOverloaded } from '../../http/overload/refusal.ts';
 import { workForStream } from '../../http/overload/request_place.ts';
 import { Problem } from '../../http/problem.ts';
 import { beginStream, endStream, hasRoom } from '../../http/stream_response.ts';
@@ -169,7 +170,7 @@ class Channel {
     try {
       const page = await workForStream(this.#request, signal, async () => {
         await checkToken();
-        return this.#feeds.read(this.#lane, { after: this.#through, ...pageMax });
+        return this.#feeds.read(this.#lane, { after: this.#through, ...pageMax, signal });
       });
       if (page === undefined) return false;
       const shown = this.#feeds.show(request, this.#lane.lane, page);
@@ -179,7 +180,7 @@ class Channel {
       for (const occurrence of shown.events) this.#sendEvent(occurrence);
     } catch (err) {
       if (signal.aborted || isRefusal(err)) return false;
-      log.warn({ err }, 'event stream could not read');
+      if (!isOverloaded(err)) log.warn({ err }, 'event stream could not read');
       await sleep(retryMs, undefined, { signal }).catch(() => {});
     }
     return true;

@@ -331,3 +331,20 @@ export async function readEvents(
     ]),
   );
 }
+
+/** What decides how events are converted, in the order of the deliveries. Erased ones are left out. */
+export async function readEventFacts(
+  db: Database,
+  events: readonly Pick<DueDelivery, 'day' | 'event'>[],
+): Promise<Pick<EventContent, 'kind' | 'version' | 'accountId'>[]> {
+  const { rows } = await sql<{ kind: string; version: string | null; account_id: string | null }>`
+    select e.kind, e.version, e.account_id
+    from unnest(${events.map(({ day }) => day)}::date[], ${bigintArray(events.map(({ event }) => event))}::bigint[])
+      with ordinality as given (day, position, number)
+    cross join lateral (
+      select kind, version, account_id from events
+      where day = given.day and position = given.position and body is not null offset 0
+    ) as e
+    order by given.number`.execute(db);
+  return rows.map(({ kind, version, account_id: accountId }) => ({ kind, version, accountId }));
+}

@@ -2,12 +2,20 @@
 
 import { sql } from 'kysely';
 import type { Database, Transaction } from '../../database/database.ts';
-import { waitElsewhere } from '../../http/overload/request_place.ts';
+import type { Pace } from '../sending/conversion_turns.ts';
+import { PostponedError } from '../sending/converter.ts';
 import type { EventContent } from '../sending/delivery_request.ts';
 import type { Presenter } from '../sending/presentation.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { Format, Owner } from '../subscriptions/subscription.ts';
-import { type Delivery, type DeliveryRow, locateDelivery, selectDeliveries, toDelivery } from './delivery.ts';
+import {
+  type Delivery,
+  type DeliveryRow,
+  locateDelivery,
+  type Place,
+  selectDeliveries,
+  toDelivery,
+} from './delivery.ts';
 import {
   type RecordedEvent,
   type RecordedRequest,
@@ -82,7 +90,62 @@ export async function readDelivery(
 ): Promise<DeliveryDetails | undefined> {
   const place = await locateDelivery(db, owner, id);
   if (place === undefined) return undefined;
-  const { subscription, sequence } = place;
+  return presenter.turns.run(String(place.subscription.lane), async (turn) => {
+    const pace = turn === null ? await readPace(db, place, presenter) : 'none';
+    if (pace !== 'none') return pace;
+    // All versions are of one body, so a careful turn has all of them.
+    const present: Present = (revision, event) =>
+      presenter.present(revision, event, turn?.isQuick ? turn : undefined);
+    return readInTurn(db, place, names, present, scopeOf).catch((error: unknown) => {
+      if (error instanceof PostponedError) return 'careful';
+      throw error;
+    });
+  });
+}
+
+type Present = (
+  revision: Pick<AttemptRow, 'format' | 'version'>,
+  event: EventContent,
+) => EventContent | Promise<EventContent>;
+
+/** The pace of the conversions that the attempts need. Reads neither the body nor responses. */
+async function readPace(
+  db: Database | Transaction,
+  { subscription: { lane }, sequence }: Place,
+  presenter: Presenter,
+): Promise<Pace> {
+  if (!presenter.mayConvert({ format: 'json', version: null })) return 'none';
+  const { rows } = await sql<{
+    kind: string;
+    event_version: string | null;
+    account_id: string | null;
+    format: Format;
+    version: string | null;
+  }>`
+    select distinct e.kind, e.version as event_version, e.account_id, s.format, s.version
+    from deliveries d
+    cross join lateral (
+      select kind, version, account_id from events where day = d.day and position = d.event and body is not null offset 0
+    ) as e
+    cross join lateral (
+      select revision from attempts where lane = d.lane and sequence = d.sequence and day = d.day
+      order by started_at desc, number desc limit ${shownMax}::int
+    ) as a
+    join subscription_revisions s on s.lane = d.lane and s.revision = a.revision
+    where d.lane = ${lane} and d.sequence = ${sequence}`.execute(db);
+  const paces = rows.map(({ kind, event_version, account_id, ...revision }) =>
+    presenter.paceOf(revision, { kind, version: event_version, accountId: account_id }),
+  );
+  return (['careful', 'quick'] as const).find((pace) => paces.includes(pace)) ?? 'none';
+}
+
+async function readInTurn(
+  db: Database | Transaction,
+  { subscription, sequence }: Place,
+  names: RequestNames,
+  present: Present,
+  scopeOf: (kind: string) => string | null,
+): Promise<DeliveryDetails | undefined> {
   const { rows } = await sql<
     DeliveryRow & { day: string; body: string | null; happened_at: Date } & {
       account_id: string | null;
@@ -131,7 +194,7 @@ export async function readDelivery(
     order by a.started_at, a.number`.execute(db);
   const content = row.body === null ? null : { ...event, body: Buffer.from(row.body) };
   const shown = await Promise.all(
-    attempts.map((attempt) => presentRecorded(presenter, attempt, content, event)),
+    attempts.map((attempt) => presentRecorded(present, attempt, content, event)),
   );
   return {
     ...delivery,
@@ -172,16 +235,16 @@ export async function readDelivery(
 
 /** The event as the attempt had it. The body is null if it was erased or cannot be converted. */
 async function presentRecorded(
-  presenter: Presenter,
+  present: Present,
   revision: Pick<AttemptRow, 'format' | 'version'>,
   content: EventContent | null,
   event: RecordedEvent,
 ): Promise<RecordedEvent> {
   if (content === null) return event;
   try {
-    if (!presenter.mustConvert(revision, content)) return await presenter.present(revision, content);
-    return await waitElsewhere(async () => presenter.present(revision, content));
-  } catch {
+    return await present(revision, content);
+  } catch (error) {
+    if (error instanceof PostponedError) throw error;
     return { ...event, body: null };
   }
 }

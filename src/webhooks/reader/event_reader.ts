@@ -11,10 +11,11 @@ import { sql } from 'kysely';
 import type { Sealer } from '../../crypto/sealing.ts';
 import { currentUser } from '../../database/connection_user.ts';
 import type { Database } from '../../database/database.ts';
-import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { undivided } from '../../shared/owner_turns.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
-import { type DueDelivery, readEvents, readNewDeliveries } from '../lanes/due_deliveries.ts';
+import { type DueDelivery, readEventFacts, readEvents, readNewDeliveries } from '../lanes/due_deliveries.ts';
+import { type ConversionTurn, type Pace, turnBytesMax } from '../sending/conversion_turns.ts';
+import { PostponedError } from '../sending/converter.ts';
 import { buildMessage, type DeploymentSigners, type EventContent } from '../sending/delivery_request.ts';
 import type { Presenter } from '../sending/presentation.ts';
 import { createSigningKeys, type SigningKeys } from '../sending/secret_keys.ts';
@@ -25,7 +26,7 @@ import { openSecrets, type SecretRow } from '../subscriptions/subscription_secre
 import { isOpen } from './lane_state.ts';
 import { PageSlices } from './page_turns.ts';
 
-/** Maximum bytes of bodies on one page. A single larger event comes alone. */
+/** Maximum bytes of bodies on one page. A single larger event comes alone. A page that needs conversions has less. */
 const pageBytesMax = 2_097_152;
 /** Milliseconds after which the rights to a page are read again before it is sent: its events may have waited to be converted or signed. */
 const staleMs = 100;
@@ -85,6 +86,8 @@ export interface PageRange {
   after: number;
   limit: number;
   bytesMax?: number;
+  /** Ends the wait for conversions, as the end of the client does. */
+  signal?: AbortSignal;
 }
 
 export class EventReader {
@@ -94,11 +97,25 @@ export class EventReader {
     this.#options = options;
   }
 
-  /** Reads the page after `after`: at most `limit` items, and `bytesMax` bytes of bodies. */
-  async read(
+  /**
+   * Reads the page after `after`: at most `limit` items, and `bytesMax` bytes of bodies.
+   * @throws Problem 503 or NoTurnError if others keep the thread of the conversions that it needs
+   */
+  read(subscription: Pick<Subscription, 'id' | 'lane'>, range: PageRange): Promise<ReadResult> {
+    const { turns } = this.#options.presenter;
+    return turns.run(
+      String(subscription.lane),
+      (turn) => this.#read(subscription, range, turn),
+      range.signal,
+    );
+  }
+
+  /** @returns the pace of the conversions that the page needs if it is not that of the turn */
+  async #read(
     subscription: Pick<Subscription, 'id' | 'lane'>,
     { after, limit, bytesMax = pageBytesMax }: PageRange,
-  ): Promise<ReadResult> {
+    turn: ConversionTurn | null,
+  ): Promise<ReadResult | Pace> {
     const { lane } = subscription;
     const { db, kinds } = this.#options;
     const row = await this.#readLane(lane);
@@ -116,12 +133,17 @@ export class EventReader {
     }
     // The subscription or its account was disabled since its row was read.
     if (found.some(({ isSuspended }) => isSuspended)) return { kind: 'terminated' };
-    const events = await this.#show(row, await readEvents(db, withinBytes(found, bytesMax)));
+    const fitting = withinBytes(found, turn === null ? bytesMax : Math.min(bytesMax, turnBytesMax));
+    const pace = turn === null ? await this.#paceOf(row, fitting) : 'none';
+    if (pace !== 'none') return pace;
+    const shown = await this.#show(row, fitting, await readEvents(db, fitting), turn);
+    // The first conversion of a turn is postponed only if it needs the careful line.
+    if (fitting.length > 0 && shown.count === 0) return 'careful';
     const present = this.#present(subscription, row);
     const slices = new PageSlices(currentUser() ?? undivided(String(lane)));
-    const page = await divide(found, events, after, upTo, bytesMax, present, slices);
-    if (performance.now() - readAt > staleMs && !(await this.#areAllowed(lane, after, page)))
-      return this.read(subscription, { after, limit, bytesMax });
+    const held = new Set(fitting.slice(0, shown.count));
+    const page = await divide(found, shown.events, after, upTo, held, present, slices);
+    if (performance.now() - readAt > staleMs && !(await this.#areAllowed(lane, after, page))) return 'none';
     return { kind: 'page', ...page, head };
   }
 
@@ -139,29 +161,47 @@ export class EventReader {
     return page.items.every(({ sequence }) => allowed.has(sequence));
   }
 
-  /** The events as the subscription gets them. Null for those that cannot be converted. */
-  #show(
+  /** The pace of the first conversion of a page. */
+  async #paceOf(
     revision: Pick<Subscription, 'format' | 'version'>,
-    events: ReadonlyMap<number, EventContent>,
-  ): Promise<Map<number, EventContent | null>> {
-    const { presenter } = this.#options;
-    const mustConvert = [...events.values()].some((event) => presenter.mustConvert(revision, event));
-    const show = () => this.#showNow(revision, events);
-    return mustConvert ? waitElsewhere(show) : show();
+    fitting: readonly DueDelivery[],
+  ): Promise<Pace> {
+    const { presenter, db } = this.#options;
+    if (!presenter.mayConvert(revision)) return 'none';
+    const facts = await readEventFacts(db, fitting);
+    return facts.map((event) => presenter.paceOf(revision, event)).find((pace) => pace !== 'none') ?? 'none';
   }
 
-  async #showNow(
+  /**
+   * The events as the subscription gets them. Null for those that cannot be converted.
+   * @returns with the count of the first deliveries whose conversions the turn has
+   */
+  async #show(
     revision: Pick<Subscription, 'format' | 'version'>,
+    fitting: readonly DueDelivery[],
     events: ReadonlyMap<number, EventContent>,
-  ): Promise<Map<number, EventContent | null>> {
+    turn: ConversionTurn | null,
+  ): Promise<{ events: Map<number, EventContent | null>; count: number }> {
     const { presenter } = this.#options;
     const shown = new Map<number, EventContent | null>();
-    for (const [position, event] of events) {
-      // The presenter has reported the error.
-      const converted = Promise.resolve(presenter.present(revision, event)).catch(() => null);
-      shown.set(position, await converted);
-    }
-    return shown;
+    const show = async ({ event: position }: DueDelivery): Promise<boolean> => {
+      const event = events.get(position);
+      if (event === undefined || shown.has(position)) return true;
+      try {
+        shown.set(position, await presenter.present(revision, event, turn ?? undefined));
+      } catch (error) {
+        if (error instanceof PostponedError) return false;
+        // The presenter has reported the error.
+        shown.set(position, null);
+      }
+      return true;
+    };
+    const [first, ...others] = fitting;
+    if (first === undefined || !(await show(first))) return { events: shown, count: 0 };
+    // All of them at once: each would wait for one of another account.
+    const have = await Promise.all(others.map(show));
+    const count = have.indexOf(false);
+    return { events: shown, count: count < 0 ? fitting.length : count + 1 };
   }
 
   async #readLane(lane: number): Promise<LaneRow | undefined> {
@@ -216,17 +256,16 @@ function withinBytes(found: readonly DueDelivery[], bytesMax: number): DueDelive
   return fitting;
 }
 
-/** Divides the sequences into items and gaps. Ends before the first event that does not fit. */
+/** Divides the sequences into items and gaps. Ends before the first event that does not fit. @param fitting those that do */
 async function divide(
   found: readonly DueDelivery[],
   events: ReadonlyMap<number, EventContent | null>,
   after: number,
   upTo: number,
-  bytesMax: number,
+  fitting: ReadonlySet<DueDelivery>,
   present: Present,
   slices: PageSlices,
 ): Promise<Pick<EventPage, 'items' | 'gaps' | 'through'>> {
-  const fitting = new Set(withinBytes(found, bytesMax));
   const items: ReadItem[] = [];
   const gaps: Gap[] = [];
   let through = after;

@@ -1,16 +1,26 @@
-/** Conversions that wait for one thread. Accounts take turns. */
+/** Conversions that wait for one thread. Next is the account that has had least of its time lately (recent_time.ts). */
 
 import type { ConversionSource } from '../../events/conversion_source.ts';
 import { OwnerTurns } from '../../shared/owner_turns.ts';
+import { RecentTime } from '../../shared/recent_time.ts';
 import { type ConversionResult, ConversionThread } from './conversion_thread.ts';
+import type { ConversionTurn } from './conversion_turns.ts';
 import type { EventContent } from './delivery_request.ts';
 
-export interface Conversion {
-  event: Pick<EventContent, 'kind' | 'accountId' | 'body'>;
+export interface ConversionKey {
+  event: Pick<EventContent, 'kind' | 'accountId'>;
   /** The version of the body, and the earlier one that is wanted. */
   from: string;
   to: string;
+}
+
+export interface Conversion extends ConversionKey {
+  event: Pick<EventContent, 'kind' | 'accountId' | 'body'>;
+  /** Of the request that needs it; undefined for a delivery. */
+  turn: ConversionTurn | undefined;
   onEnd: (result: ConversionResult) => void;
+  /** The turn does not have it. */
+  onPostponed: () => void;
 }
 
 export interface ConversionLineOptions {
@@ -31,6 +41,7 @@ export class ConversionLine {
   readonly #thread: ConversionThread;
   readonly #others = new OwnerTurns<Conversion>();
   readonly #suspects = new OwnerTurns<Conversion>();
+  readonly #times = new RecentTime();
   /** How many milliseconds more than the others the suspects have had while both waited. */
   #suspectLeadMs = 0;
   #isRunning = false;
@@ -60,6 +71,7 @@ export class ConversionLine {
       // The text is a copy, so it is made only now.
       const request = { kind, from: next.from, to: next.to, body: body.toString() };
       const result = await this.#thread.convert(request);
+      this.#times.add(accountOf(next), result.ms);
       onResult(next, result);
       // Also if this conversion made its account a suspect.
       this.#suspectLeadMs += this.#options.isSuspect(accountOf(next)) ? result.ms : -result.ms;
@@ -69,21 +81,27 @@ export class ConversionLine {
 
   #take(): Conversion | undefined {
     const { isSuspect } = this.#options;
+    let account = this.#nextOf(this.#others);
     // It may have become one while these waited.
-    for (
-      let account = this.#others.next;
-      account !== undefined && isSuspect(account);
-      account = this.#others.next
-    )
+    while (account !== undefined && isSuspect(account)) {
       for (const conversion of this.#others.takeAll(account)) this.#suspects.add(account, conversion);
+      account = this.#nextOf(this.#others);
+    }
     const isOneEmpty = this.#others.isEmpty || this.#suspects.isEmpty;
     if (isOneEmpty) this.#suspectLeadMs = 0;
     const isTurnOfSuspects = isOneEmpty ? this.#others.isEmpty : this.#suspectLeadMs < 0;
-    return (isTurnOfSuspects ? this.#suspects : this.#others).take();
+    if (isTurnOfSuspects) account = this.#nextOf(this.#suspects);
+    return account === undefined
+      ? undefined
+      : (isTurnOfSuspects ? this.#suspects : this.#others).takeOf(account);
+  }
+
+  #nextOf(turns: OwnerTurns<Conversion>): string | undefined {
+    return this.#times.leastOf(turns.owners());
   }
 }
 
 /** Events without an account share their turns. */
-export function accountOf({ event }: Conversion): string {
+export function accountOf({ event }: ConversionKey): string {
   return event.accountId ?? '';
 }

@@ -14,8 +14,9 @@
 import { LRUCache } from 'lru-cache';
 import type { ConversionSource } from '../../events/conversion_source.ts';
 import { upTo } from '../../shared/entries.ts';
-import { accountOf, type Conversion, ConversionLine } from './conversion_line.ts';
+import { accountOf, type Conversion, type ConversionKey, ConversionLine } from './conversion_line.ts';
 import type { ConversionResult } from './conversion_thread.ts';
+import type { ConversionTurn } from './conversion_turns.ts';
 
 /** Milliseconds for one conversion in each line, and below which it is fast. */
 const msMax = { quick: 100, careful: 1_000 };
@@ -35,6 +36,9 @@ const suspectsMax = 10_000;
 export class ConversionError extends Error {
   override readonly name = 'ConversionError';
 }
+
+/** The turn of a request does not have the conversion: it has had enough, or the account is not proven. */
+export class PostponedError extends ConversionError {}
 
 interface Stops {
   count: number;
@@ -60,7 +64,8 @@ export class Converter {
         idleMsMax: null,
         isSuspect,
         mayConvert: (conversion) =>
-          (this.#isQuick(conversion) && !this.#isStopped) || this.#moveToCareful(conversion),
+          hasTurn(conversion) &&
+          ((this.#isQuick(conversion) && !this.#isStopped) || this.#moveToCareful(conversion)),
         onResult: (conversion, result) => this.#endQuick(conversion, result),
       }),
       careful: new ConversionLine({
@@ -68,21 +73,25 @@ export class Converter {
         msMax: msMax.careful,
         idleMsMax: carefulIdleMs,
         isSuspect,
-        mayConvert: (conversion) => this.#mayConvertCarefully(conversion),
+        mayConvert: (conversion) => hasTurn(conversion) && this.#mayConvertCarefully(conversion),
         onResult: (conversion, result) => this.#endCareful(conversion, result),
       }),
     };
   }
 
   /** @param from version of the event's body @param to the earlier version that is wanted @throws ConversionError */
-  convert(event: Conversion['event'], from: string, to: string): Promise<Buffer> {
+  convert(event: Conversion['event'], from: string, to: string, turn?: ConversionTurn): Promise<Buffer> {
     const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-    const onEnd = (result: ConversionResult): void =>
-      'body' in result ? resolve(result.body) : reject(new ConversionError(result.error));
-    const conversion = { event, from, to, onEnd };
+    const onEnd = (result: ConversionResult): void => {
+      turn?.count(result);
+      if ('body' in result) resolve(result.body);
+      else reject(new ConversionError(result.error));
+    };
+    const onPostponed = () => reject(new PostponedError('it has no turn'));
+    const conversion = { event, from, to, turn, onEnd, onPostponed };
     if (this.#lines === null) fail(conversion, 'the platform was not loaded from a file');
     else if (this.#isQuick(conversion)) this.#lines.quick.add(conversion);
-    else this.#lines.careful.add(conversion);
+    else this.#moveToCareful(conversion);
     return promise;
   }
 
@@ -92,12 +101,18 @@ export class Converter {
     await Promise.all(lines.map((line) => line.end('the server stops')));
   }
 
-  #isQuick(conversion: Conversion): boolean {
+  /** Whether the next conversion of such an event is one of the quick line. */
+  isQuick(event: Pick<Conversion['event'], 'kind' | 'accountId'>, from: string, to: string): boolean {
+    return this.#isQuick({ event, from, to });
+  }
+
+  #isQuick(conversion: ConversionKey): boolean {
     return this.#proven.has(keyOf(conversion)) && !this.#suspects.has(accountOf(conversion));
   }
 
   #moveToCareful(conversion: Conversion): false {
-    this.#lines?.careful.add(conversion);
+    if (conversion.turn?.isQuick) conversion.onPostponed();
+    else this.#lines?.careful.add(conversion);
     return false;
   }
 
@@ -136,7 +151,12 @@ function fail(conversion: Conversion, error: string): void {
   conversion.onEnd({ error, ms: 0, wasStopped: false });
 }
 
-function keyOf(conversion: Conversion): string {
+function hasTurn({ turn, onPostponed }: Conversion): boolean {
+  if (turn?.isOver) onPostponed();
+  return turn?.isOver !== true;
+}
+
+function keyOf(conversion: ConversionKey): string {
   const { event, from, to } = conversion;
   return `${event.kind} ${from} ${to} ${accountOf(conversion)}`;
 }

@@ -7,7 +7,8 @@ import type { ConversionSource } from '../../events/conversion_source.ts';
 import { resourceLink } from '../../events/resource_link.ts';
 import { versionFor } from '../../events/versions.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
-import { ConversionError, Converter } from './converter.ts';
+import { type ConversionTurn, ConversionTurns, type Pace } from './conversion_turns.ts';
+import { ConversionError, Converter, PostponedError } from './converter.ts';
 import type { EventContent } from './delivery_request.ts';
 
 /** A version of a kind. */
@@ -31,10 +32,16 @@ export interface PresentationSettings {
 /** Milliseconds between two reports about the same kind and version. */
 const reportMs = 60_000;
 
+type Revision = Pick<Subscription, 'format' | 'version'>;
+
 export class Presenter {
+  /** Of the requests of this node. */
+  readonly turns = new ConversionTurns();
   readonly #settings: PresentationSettings;
   readonly #onError: (error: Error) => void;
   readonly #converter: Converter;
+  /** Of all kinds; empty if none has versions. */
+  readonly #newestVersion: string;
   readonly #thin = new WeakMap<EventContent, Buffer>();
   /** Converted bodies by version, and those that are being converted. They are freed with the event. */
   readonly #converted = new WeakMap<EventContent, Map<string, Buffer | Promise<Buffer>>>();
@@ -45,15 +52,18 @@ export class Presenter {
     this.#settings = settings;
     this.#onError = onError;
     this.#converter = new Converter(settings.conversions);
+    const names = [...settings.versions.values()].flat().map(({ name }) => name);
+    this.#newestVersion = names.sort().at(-1) ?? '';
   }
 
   /**
    * @returns the event with the body that the subscription gets, without the envelope of CloudEvents. A promise if the body must be
-   *   converted, which rejects with a ConversionError if that fails.
+   *   converted, which rejects with a ConversionError if that fails; a PostponedError if the turn does not have the conversion.
    */
   present(
-    { format, version: pinned }: Pick<Subscription, 'format' | 'version'>,
+    { format, version: pinned }: Revision,
     event: EventContent,
+    turn?: ConversionTurn,
   ): EventContent | Promise<EventContent> {
     const { version, kind } = event;
     if (format === 'thin') return { ...event, body: this.#thinBody(event) };
@@ -63,15 +73,29 @@ export class Presenter {
     if (wanted === null) return this.#refuse(kind, version, 'this node does not know the version');
     if (wanted === version) return this.#describe(event, version);
     const describe = (body: Buffer) => this.#describe({ ...event, body }, wanted);
-    const body = this.#convert(event, version, wanted);
+    const body = this.#convert(event, version, wanted, turn);
     return body instanceof Promise ? body.then(describe) : describe(body);
   }
 
+  /** Whether there may be events that must be converted. It needs no event. */
+  mayConvert({ format, version: pinned }: Revision): boolean {
+    return format !== 'thin' && this.#newestVersion > (pinned ?? '');
+  }
+
+  /** Which turn `present` needs for such an event, whatever its body is. */
+  paceOf(
+    { format, version: pinned }: Revision,
+    event: Pick<EventContent, 'kind' | 'version' | 'accountId'>,
+  ): Pace {
+    const { kind, version } = event;
+    if (format === 'thin' || version === null) return 'none';
+    const wanted = this.#wantedVersion(kind, version, pinned);
+    if (wanted === version || wanted === null) return 'none';
+    return this.#converter.isQuick(event, version, wanted) ? 'quick' : 'careful';
+  }
+
   /** Whether `present` would return a promise. */
-  mustConvert(
-    { format, version: pinned }: Pick<Subscription, 'format' | 'version'>,
-    event: EventContent,
-  ): boolean {
+  mustConvert({ format, version: pinned }: Revision, event: EventContent): boolean {
     const { version, kind } = event;
     if (format === 'thin' || version === null) return false;
     const wanted = this.#wantedVersion(kind, version, pinned);
@@ -97,19 +121,24 @@ export class Presenter {
   }
 
   /** Deliveries share their event objects, so each event is converted once for all subscriptions of a version. */
-  #convert(event: EventContent, from: string, to: string): Buffer | Promise<Buffer> {
+  #convert(
+    event: EventContent,
+    from: string,
+    to: string,
+    turn: ConversionTurn | undefined,
+  ): Buffer | Promise<Buffer> {
     const bodies = this.#converted.get(event) ?? new Map<string, Buffer | Promise<Buffer>>();
     this.#converted.set(event, bodies);
     const known = bodies.get(to);
     if (known !== undefined) return known;
-    const body = this.#converter.convert(event, from, to);
+    const body = this.#converter.convert(event, from, to, turn);
     bodies.set(to, body);
     body.then(
       (converted) => bodies.set(to, converted),
       (error: Error) => {
         // The next attempt tries again: the operator may have mended the function.
         bodies.delete(to);
-        this.#report(event.kind, to, error.message);
+        if (!(error instanceof PostponedError)) this.#report(event.kind, to, error.message);
       },
     );
     return body;

@@ -45,6 +45,27 @@ test('conversions of a proven account wait for none of accounts that stop the th
   await Promise.all(attacks);
 });
 
+test('each conversion of an account with cheap ones waits for one of eight accounts with dear ones', async (t) => {
+  const { convert } = start(t);
+  const others = Array.from({ length: 8 }, (_, index) => `other ${index}`);
+  for (const account of ['victim', ...others]) assert.equal(await convert(account, 'fine'), fine);
+  let ended = 0;
+  let isOver = false;
+  const dear = others.map(async (account) => {
+    while (!isOver) {
+      await Promise.all([convert(account, 'dear'), convert(account, 'dear')]);
+      ended += 2;
+    }
+  });
+  while (ended < 16) await sleep(5);
+  ended = 0;
+  for (let count = 0; count < 10; count += 1) assert.equal(await convert('victim', 'fine'), fine);
+  isOver = true;
+  // With equal turns, there would be 80.
+  assert.ok(ended <= 30, `${ended} conversions of the others ended first`);
+  await Promise.all(dear);
+});
+
 test('a new account waits for one conversion of all suspects together', async (t) => {
   const { convert } = start(t);
   const ended: string[] = [];

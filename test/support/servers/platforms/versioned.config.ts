@@ -32,7 +32,7 @@ const invoice = defineEventKind({
   },
 });
 
-/** Ways in which a function can fail. */
+/** Ways in which a function can fail, or take long. */
 const failures: Readonly<Record<string, () => unknown>> = {
   throws: () => {
     throw new Error('it has thrown');
@@ -60,6 +60,10 @@ const failures: Readonly<Record<string, () => unknown>> = {
     for (;;) kept.push(new Array(100_000).fill(kept.length));
   },
   exits: () => process.exit(1),
+  dear: () => {
+    pause(20);
+    return { mode: 'dear' };
+  },
   slow: () => {
     pause(400);
     return { mode: 'slow' };
