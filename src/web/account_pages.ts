@@ -23,7 +23,7 @@ import type { LoginSessions } from '../oauth/login_session.ts';
 import type { EventRules } from '../webhooks/subscriptions/app_subscriptions.ts';
 import { isFirst, placeUrl, readPlace } from './account_place.ts';
 import { registerAgentSubscriptions } from './agent_subscription_pages.ts';
-import { shortened } from './bounded.ts';
+import { shownAppName } from './bounded.ts';
 import { connectedAppsContent } from './connected_apps_page.ts';
 import { failedConnections } from './failed_connections.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
@@ -312,9 +312,6 @@ interface AccountContent {
   others: Html | false;
 }
 
-/** Maximum characters of the name of a disconnected app. */
-const endedCharactersMax = 100;
-
 function usedLinkContent(): Html {
   return html`<h1>This link has expired</h1>
 <p>A link to your account works once, within a minute. Go back to the previous page and open your account again.</p>`;
@@ -341,7 +338,7 @@ function accountContent(shown: AccountContent): Html {
   const { account, apps, ended, others } = shown;
   return html`<h1>${nameOfAccount(account)}</h1>
 ${account.email !== null && account.name !== '' && html`<p class="soft">${account.email}</p>`}
-${ended !== undefined && html`<p class="notice" role="status"><strong>${shortened(ended, endedCharactersMax)}</strong> is disconnected.</p>`}
+${ended !== undefined && html`<p class="notice" role="status"><strong>${shownAppName(ended)}</strong> is disconnected.</p>`}
 ${apps}
 ${others}
 ${wayOut(shown)}`;

@@ -8,6 +8,13 @@ export function shortened(text: string, charactersMax: number): string {
   return `${text.slice(0, charactersMax - 1).replace(/[\ud800-\udbff]$/, '')}…`;
 }
 
+/** Maximum characters of an app's name, as of a registration. A name of the operator's, or an id without a name, can be longer. */
+const appNameCharactersMax = 100;
+
+export function shownAppName(name: string): string {
+  return shortened(name, appNameCharactersMax);
+}
+
 /** Returns the first of the items that have so many bytes together, and always the first one. */
 export function fitting(items: readonly Html[], bytesMax: number): Html[] {
   let bytes = 0;

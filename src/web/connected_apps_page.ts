@@ -10,7 +10,7 @@ import { type ConnectedApp, findConnectedApp, listConnectedApps } from '../oauth
 import { type EventRules, mayReceiveEvents } from '../webhooks/subscriptions/app_subscriptions.ts';
 import { type AccountPlace, firstPlace, isFirst, placeFields, placeUrl } from './account_place.ts';
 import { agentSubscriptionsContents } from './agent_subscription_pages.ts';
-import { fitting, shortened } from './bounded.ts';
+import { fitting, shownAppName } from './bounded.ts';
 import { describeScope, eventsDescription } from './consent_page.ts';
 import { formTokenField } from './form_token.ts';
 import { logoImage } from './logos.ts';
@@ -18,8 +18,6 @@ import { logoImage } from './logos.ts';
 /** Maximum apps of a page, and bytes of them together. */
 const appsMax = 25;
 const bytesMax = 65_536;
-/** Maximum characters of the shown name of an app, as of a registration. A name of the operator's, or an id, can be longer. */
-const appNameCharactersMax = 100;
 
 export interface ConnectedAppsOptions {
   db: Database;
@@ -95,7 +93,7 @@ function appContent(
   token: string,
 ): Html {
   const client = { id: app.clientId, maySubscribe: app.maySubscribe };
-  const name = shortened(app.name, appNameCharactersMax);
+  const name = shownAppName(app.name);
   return html`<li>
 <div class="app-name">${logoImage(app.logo)}<strong>${name}</strong></div>
 <p class="soft small">Connected ${day(app.since)}, last used ${day(app.lastUsedAt)}</p>

@@ -5,10 +5,17 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { sql } from 'kysely';
+import { type KyselyPlugin, sql } from 'kysely';
+import { readAttempts } from '../../src/connections/connection_store.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { formsOf, type Page, TestBrowser } from '../support/browser/browser.ts';
-import { createTestAccount, createTestClient, type TestAccount } from '../support/clients/oauth.ts';
+import {
+  authorizationUrl,
+  createPkce,
+  createTestAccount,
+  createTestClient,
+  type TestAccount,
+} from '../support/clients/oauth.ts';
 import { captureStatements, planModes, rowsOf } from '../support/database/plans.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { addAgentSubscription } from '../support/webhooks/agent_subscriptions.ts';
@@ -187,4 +194,61 @@ test('attack: a grant of another user shows nothing of theirs', async () => {
       assert.deepEqual(valuesOf(page, 'client_id'), [...own]);
     }
   }
+});
+
+test('attack: of failed connections with many long steps, only what the page shows is read', async () => {
+  const account = await createTestAccount(server);
+  const step = {
+    name: 'authorize',
+    outcome: 'refused',
+    error: 'invalid_scope',
+    explanation: 'x'.repeat(600),
+  };
+  const steps = Array.from({ length: 40 }, (_none, index) => ({
+    ...step,
+    at: new Date(Date.now() + index).toISOString(),
+    request: `request-${index}`,
+  }));
+  const ids = newApps(60);
+  await sql`insert into clients (id, name) select id, 'Failed' from unnest(${ids}::text[]) as id`.execute(db);
+  await sql`
+    insert into connections (id, started_at, updated_at, client_id, is_known, account_id, outcome, keys, request_ids, source, steps)
+    select gen_random_uuid(), now(), now(), id, true, ${account.id}, 'refused', '{}', '{}', '', ${JSON.stringify(steps)}::jsonb
+    from unnest(${ids}::text[]) as id`.execute(db);
+  let bytes = 0;
+  const plugin: KyselyPlugin = {
+    transformQuery: ({ node }) => node,
+    async transformResult({ result }) {
+      bytes += JSON.stringify(result.rows).length;
+      return result;
+    },
+  };
+  const attempts = await readAttempts(db.withPlugin(plugin), account.id, 50);
+  assert.equal(attempts.length, 50);
+  assert.ok(bytes < 20_000, `${bytes} bytes`);
+  const { page } = await open(account);
+  assert.equal(page.text.match(/could not finish connecting/g)?.length, 5);
+  assert.ok(page.text.includes('<code>request-39</code>'));
+});
+
+test('attack: pages of sign-in and consent do not grow with what an app sends', async () => {
+  const account = await createTestAccount(server);
+  const client = await createTestClient(server);
+  const url = (more: Record<string, string>) =>
+    authorizationUrl(server, client, {
+      ...{ scope: 'read:posts', code_challenge: createPkce().challenge, code_challenge_method: 'S256' },
+      ...more,
+    });
+  const browser = new TestBrowser(server.baseUrl);
+  const login = await browser.open(url({ login_hint: '"'.repeat(4_000) }));
+  assert.ok(login.text.includes('name="password"'));
+  assert.ok(login.text.length < 5_000, `${login.text.length} characters`);
+  const refused = await browser.submit(login, { action: 'login', email: '"'.repeat(4_000), password: 'x' });
+  assert.ok(refused.text.length < 5_000, `${refused.text.length} characters`);
+  const { email, password } = account;
+  await browser.submit(refused, { action: 'login', email, password });
+  const api = `&resource=${encodeURIComponent(`${server.baseUrl}/mcp`)}`;
+  const consent = await browser.open(url({}) + api.repeat(200));
+  assert.match(consent.text, /value="allow"/);
+  assert.equal(consent.text.match(/tools for AI agents/g)?.length, 1);
 });
