@@ -26,7 +26,7 @@ const bytesMax = 32_768;
 /** Maximum conditions of one, and characters of a name and of a value. */
 const conditionsMax = 6;
 const nameCharactersMax = 60;
-const valueCharactersMax = 80;
+const valueCharactersMax = 200;
 
 /** Finds whose page it is. */
 type FindSession = (
