@@ -12,7 +12,7 @@ import {
 } from '../accounts/upstream/identity.ts';
 import type { Transaction } from '../database/database.ts';
 import { withAccountHold } from '../grants/delivery_hold.ts';
-import { type ConnectedApp, listConnectedApps } from '../oauth/connected_apps.ts';
+import { type ConnectedApp, listAllConnectedApps } from '../oauth/connected_apps.ts';
 import { endSessions } from '../oauth/storage/end_sessions.ts';
 import { disableOfUser, type UserSubscription } from '../webhooks/subscriptions/subscription_state.ts';
 import { type Command, CommandError } from './command.ts';
@@ -70,7 +70,7 @@ async function resetPassword(
   const identities = await listIdentities(tx, account.id);
   if (!kept.identities) await disconnectIdentities(tx, account.id);
   const subscriptions = await disableOfUser(tx, account.id, !kept.subscriptions);
-  return { account, identities, subscriptions, apps: await listConnectedApps(tx, account.id) };
+  return { account, identities, subscriptions, apps: await listAllConnectedApps(tx, account.id) };
 }
 
 function toLines({ account, identities, subscriptions, apps }: Reset, kept: Kept): string[] {

@@ -162,6 +162,37 @@ function withOrderedSteps(connection: Connection): Connection {
   return { ...connection, steps: connection.steps.toSorted((a, b) => (a.at < b.at ? -1 : 1)) };
 }
 
+/** A connection as its user sees it. */
+export interface Attempt {
+  clientId: string;
+  startedAt: Date;
+  outcome: ConnectionOutcome;
+  /** The last refused step; null if there is none. */
+  refused: Pick<Step, 'name' | 'error' | 'request'> | null;
+}
+
+/**
+ * Reads the newest connections of an account that are more than callbacks of a connected app. A connection can have tens of long steps, of
+ * which no more is read than its user sees.
+ * @param limit of connections that are looked at
+ */
+export async function readAttempts(db: Database, accountId: string, limit: number): Promise<Attempt[]> {
+  const { rows } = await sql<Attempt>`
+    select client_id as "clientId", started_at as "startedAt", outcome, (
+      select jsonb_build_object('name', step -> 'name', 'error', step -> 'error', 'request', step -> 'request')
+      from jsonb_array_elements(steps) with ordinality as given (step, number)
+      where step ->> 'outcome' = 'refused' order by step ->> 'at' desc, number desc limit 1) as refused
+    from (
+      select * from connections
+      where account_id = ${accountId} and started_at > now() - ${keptFor(keptDays.connections)}
+      order by started_at desc limit ${limit}
+    ) as newest
+    where client_id is not null
+      and exists (select from jsonb_array_elements(steps) as step where step ->> 'name' <> 'delivery')
+    order by started_at desc`.execute(db);
+  return rows;
+}
+
 /** The cursor of a connection: its time in milliseconds, and its id. */
 export function connectionCursor({ id, startedAt }: Connection): string {
   return `${startedAt.getTime()} ${id}`;

@@ -18,15 +18,16 @@ import { readCookie } from '../http/cookie.ts';
 import { type Html, html } from '../http/html.ts';
 import { isStorable } from '../http/json.ts';
 import type { Mailing } from '../notices/mailing.ts';
-import { type ConnectedApp, findWithdrawnApp, listConnectedApps } from '../oauth/connected_apps.ts';
+import { findWithdrawnApp } from '../oauth/connected_apps.ts';
 import type { LoginSessions } from '../oauth/login_session.ts';
-import { type EventRules, mayReceiveEvents } from '../webhooks/subscriptions/app_subscriptions.ts';
-import { agentSubscriptionsContents, registerAgentSubscriptions } from './agent_subscription_pages.ts';
-import { describeScope, eventsDescription } from './consent_page.ts';
+import type { EventRules } from '../webhooks/subscriptions/app_subscriptions.ts';
+import { isFirst, placeUrl, readPlace } from './account_place.ts';
+import { registerAgentSubscriptions } from './agent_subscription_pages.ts';
+import { shownAppName } from './bounded.ts';
+import { connectedAppsContent } from './connected_apps_page.ts';
 import { failedConnections } from './failed_connections.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
 import type { HandedOverLogin } from './handed_over_login.ts';
-import { logoImage } from './logos.ts';
 import { noticesContent, registerAccountNotices } from './notice_pages.ts';
 import { sendPage } from './page.ts';
 import { type SignInFailure, signInFailure, signInFields, signInMessage } from './sign_in_form.ts';
@@ -64,7 +65,7 @@ function pageCookie(baseUrl: string, name: string, attributes: string): PageCook
 }
 
 export function registerAccountPages(app: FastifyInstance, options: AccountPagesOptions): void {
-  const { db, scopes, formTokens, loginSessions, handedOver, upstream, eventRules } = options;
+  const { db, formTokens, loginSessions, handedOver, upstream } = options;
   // Binds the sign-in form to a browser that has no session yet.
   const formCookie = pageCookie(options.baseUrl, 'form', 'SameSite=Strict');
   // The session of a link from the application (account_link.ts). Lax: the browser comes from another site.
@@ -80,15 +81,13 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     }
     const { account, secret, returnTo, isLink } = session;
     const token = formTokens.make(accountContext(secret));
-    const { withdrawn, notices: saved } = request.query as Record<string, unknown>;
+    const { withdrawn } = request.query as Record<string, unknown>;
     const ended = isText(withdrawn) ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
-    // The session of a link is limited to this page: it must not connect a way to sign in.
-    const connections = !isLink && (await connectionsContent(upstream, account.id, token));
-    const notices =
-      options.mailing.sendsMail && (await noticesContent(db, account, token, saved === 'saved'));
-    const apps = await readApps(options, account, token);
-    const own = { account, ...apps, ended, token, returnTo, isLink, connections, notices };
-    return sendPage(reply, 200, 'Your account', accountContent({ ...own, scopes, eventRules }));
+    const wanted = readPlace(request.query);
+    const { place, content: apps } = await connectedAppsContent(options, account.id, wanted, token);
+    const others = isFirst(place) && (await otherSections(request, options, session, token));
+    const own = { account, apps, ended, token, returnTo, isLink, others };
+    return sendPage(reply, 200, 'Your account', accountContent(own));
   });
 
   if (handedOver === null) registerSignIn(app, options, formCookie);
@@ -132,14 +131,15 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const accountId = session.account.id;
     formTokens.check(request, accountContext(secret));
     const { client_id: clientId } = request.body as Record<string, unknown>;
-    let shown = '/account';
+    const place = readPlace(request.body);
+    let shown = placeUrl(place);
     if (isText(clientId)) {
       const ended = await withdrawGrantsOfClient(db, accountId, clientId);
       request.log.info(
         { account: accountId, client: clientId, grants: ended },
         'grants withdrawn by their user',
       );
-      shown += `?${new URLSearchParams({ withdrawn: clientId })}`;
+      shown = placeUrl(place, { withdrawn: clientId });
     }
     return reply.header('cache-control', 'no-store').redirect(shown, 303);
   });
@@ -155,13 +155,19 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
   }
 }
 
-/** What the page says of apps: the connected ones, what their agents are told of, and those that could not connect. */
-async function readApps({ db, eventRules }: AccountPagesOptions, { id }: Account, token: string) {
-  return {
-    apps: await listConnectedApps(db, id),
-    ofAgents: await agentSubscriptionsContents(db, id, eventRules.kinds, token),
-    failed: await failedConnections(db, id),
-  };
+/** What only the first page of the account shows. */
+async function otherSections(
+  request: FastifyRequest,
+  { db, upstream, mailing }: AccountPagesOptions,
+  { account, isLink }: PageSession,
+  token: string,
+): Promise<Html> {
+  const { notices: saved } = request.query as Record<string, unknown>;
+  const failed = await failedConnections(db, account.id);
+  // The session of a link is limited to this page: it must not connect a way to sign in.
+  const connections = !isLink && (await connectionsContent(upstream, account.id, token));
+  const notices = mailing.sendsMail && (await noticesContent(db, account, token, saved === 'saved'));
+  return html`${failed}\n${connections}\n${notices}`;
 }
 
 /** Opening the account page with a link from the application. */
@@ -296,22 +302,14 @@ ${signInFields(email, message)}
 
 interface AccountContent {
   account: Account;
-  apps: ConnectedApp[];
-  /** What agents are told of, by client. */
-  ofAgents: ReadonlyMap<string, Html>;
+  apps: Html;
   /** The name of an app that was just disconnected. */
   ended: string | undefined;
   token: string;
-  scopes: ScopeCatalogue;
-  eventRules: EventRules;
   returnTo: string | null;
   isLink: boolean;
-  /** The providers that sign in to the account. */
-  connections: Html | false;
-  /** Apps that could not finish connecting. */
-  failed: Html | false;
-  /** The mails that the account gets. */
-  notices: Html | false;
+  /** Apps that could not finish connecting, the providers that sign in to the account, and the mails that it gets. */
+  others: Html | false;
 }
 
 function usedLinkContent(): Html {
@@ -337,19 +335,12 @@ function backLink(returnTo: string | null): Html | false {
 }
 
 function accountContent(shown: AccountContent): Html {
-  const { account, apps, ended } = shown;
+  const { account, apps, ended, others } = shown;
   return html`<h1>${nameOfAccount(account)}</h1>
 ${account.email !== null && account.name !== '' && html`<p class="soft">${account.email}</p>`}
-${ended !== undefined && html`<p class="notice" role="status"><strong>${ended}</strong> is disconnected.</p>`}
-<h2>Connected apps</h2>
-${
-  apps.length === 0
-    ? html`<p class="soft">No apps are connected to your account.</p>`
-    : html`<ul class="apps">${apps.map((app) => appContent(app, shown))}</ul>`
-}
-${shown.failed}
-${shown.connections}
-${shown.notices}
+${ended !== undefined && html`<p class="notice" role="status"><strong>${shownAppName(ended)}</strong> is disconnected.</p>`}
+${apps}
+${others}
 ${wayOut(shown)}`;
 }
 
@@ -365,32 +356,4 @@ function wayOut({ returnTo, isLink, token }: AccountContent): Html {
 <input type="hidden" name="${formTokenField}" value="${token}">
 <button class="secondary" type="submit">Leave account</button>
 </form>`;
-}
-
-/** Disconnecting takes two steps, because the app's subscriptions end with it. */
-function appContent(app: ConnectedApp, { ofAgents, token, scopes, eventRules }: AccountContent): Html {
-  const client = { id: app.clientId, maySubscribe: app.maySubscribe };
-  return html`<li>
-<div class="app-name">${logoImage(app.logo)}<strong>${app.name}</strong></div>
-<p class="soft small">Connected ${day(app.since)}, last used ${day(app.lastUsedAt)}</p>
-<p class="small">This app can:</p>
-<ul class="may small">${app.scopes.map((name) => html`<li>${describeScope(name, scopes).description}</li>`)}
-${mayReceiveEvents(eventRules, client, app.scopes) && html`<li>${eventsDescription}</li>`}</ul>
-${ofAgents.get(app.clientId) ?? false}
-<details>
-<summary class="small" aria-label="Disconnect ${app.name}">Disconnect</summary>
-<p class="small">The app loses access at once and receives no more events. It keeps what it has already received.</p>
-<form method="post" action="/account/withdraw">
-<input type="hidden" name="${formTokenField}" value="${token}">
-<input type="hidden" name="client_id" value="${app.clientId}">
-<button class="danger" type="submit">Disconnect ${app.name}</button>
-</form>
-</details>
-</li>`;
-}
-
-const dayFormat = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeZone: 'UTC' });
-
-function day(date: Date): Html {
-  return html`<time datetime="${date.toISOString().slice(0, 10)}">${dayFormat.format(date)}</time>`;
 }

@@ -1,4 +1,7 @@
-/** What agents are told of, on the account page: each subscription of an app that an agent made, until when it lasts, and how to stop it. */
+/**
+ * What agents are told of, on the account page: subscriptions of an app that an agent made, until when they last, and how to stop them. An app
+ * shown alone has pages of them, an app in the list the first few.
+ */
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isId } from '../crypto/ids.ts';
@@ -8,10 +11,22 @@ import { withDeliveryHold } from '../grants/delivery_hold.ts';
 import { type Html, html } from '../http/html.ts';
 import {
   type AgentSubscriptionOfAccount,
+  findLaneOfAgent,
   listAgentSubscriptions,
 } from '../webhooks/subscriptions/agent_subscription.ts';
 import { actAsOwner, endSubscription } from '../webhooks/subscriptions/subscription.ts';
+import { type AccountPlace, placeFields, placeUrl, readPlace } from './account_place.ts';
+import { fitting, shortened } from './bounded.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
+
+/** Maximum subscriptions of an app in the list, and on a page of an app that is shown alone, which are also limited in bytes. */
+const shownInList = 3;
+const shownAlone = 25;
+const bytesMax = 32_768;
+/** Maximum conditions of one, and characters of a name and of a value. */
+const conditionsMax = 6;
+const nameCharactersMax = 60;
+const valueCharactersMax = 200;
 
 /** Finds whose page it is. */
 type FindSession = (
@@ -41,35 +56,55 @@ export function registerAgentSubscriptions(
         await stop(db, session.account.id, subscription);
       }
     }
-    return reply.header('cache-control', 'no-store').redirect('/account', 303);
+    const shown = placeUrl(readPlace(request.body));
+    return reply.header('cache-control', 'no-store').redirect(shown, 303);
   });
 }
 
 async function stop(db: Database, accountId: string, id: string): Promise<void> {
-  const found = (await listAgentSubscriptions(db, accountId)).find((each) => each.id === id);
-  if (found === undefined) return;
+  const lane = await findLaneOfAgent(db, accountId, id);
+  if (lane === undefined) return;
   const owner = { kind: 'user', accountId } as const;
-  await withDeliveryHold(db, { clientId: null, accountId: null, lane: found.lane }, async (tx) => {
+  await withDeliveryHold(db, { clientId: null, accountId: null, lane }, async (tx) => {
     await actAsOwner(tx, owner);
     await endSubscription(tx, owner, id);
   });
 }
 
-/** What each app is told of, by client. Apps that are told of nothing have no entry. */
+interface Shown {
+  accountId: string;
+  /** By client id; a grant of each, by which the page of the app is found. */
+  apps: ReadonlyMap<string, string>;
+  place: AccountPlace;
+  kinds: readonly EventKind[];
+  token: string;
+}
+
+/** What each of the apps is told of, by client. Apps that are told of nothing have no entry. */
 export async function agentSubscriptionsContents(
   db: Database,
-  accountId: string,
-  kinds: readonly EventKind[],
-  token: string,
+  { accountId, apps, place, kinds, token }: Shown,
 ): Promise<ReadonlyMap<string, Html>> {
-  const all = await listAgentSubscriptions(db, accountId);
+  const isAlone = place.app !== null;
+  const all = await listAgentSubscriptions(db, accountId, {
+    clientIds: [...apps.keys()],
+    limit: isAlone ? shownAlone : shownInList,
+    after: isAlone ? place.after : null,
+  });
   const contents = Map.groupBy(all, ({ clientId }) => clientId)
     .entries()
     .map(([clientId, own]) => {
-      const items = own.map((each) => itemContent(each, kinds, token));
+      const items = fitting(
+        own.map((each) => itemContent(each, kinds, token, place)),
+        bytesMax,
+      );
+      const left = (own[0]?.count ?? 0) - items.length;
+      const after = isAlone ? (own[items.length - 1]?.id ?? null) : null;
+      const rest = placeUrl({ app: apps.get(clientId) ?? null, from: null, after });
       return [
         clientId,
-        html`<p class="small">It is told when:</p><ul class="may small">${items}</ul>`,
+        html`<p class="small">It is told when:</p><ul class="may small">${items}</ul>
+${left > 0 && html`<p class="small"><a href="${rest}">${isAlone ? 'Next' : 'Show all'}</a> (${left} more)</p>`}`,
       ] as const;
     });
   return new Map(contents);
@@ -79,14 +114,15 @@ function itemContent(
   { id, name, arguments: given, mode, expiresAt }: AgentSubscriptionOfAccount,
   kinds: readonly EventKind[],
   token: string,
+  place: AccountPlace,
 ): Html {
-  const what = kinds.find((kind) => kind.name === name)?.description ?? name;
+  const what = kinds.find((kind) => kind.name === name)?.description ?? shortened(name, nameCharactersMax);
   const until = mode === 'webhook' ? html`Until ${time(expiresAt)}` : 'While it asks for them';
   return html`<li>${what}
 ${given !== '{}' && html`Only if ${conditionsContent(JSON.parse(given))}.`}
 <form method="post" action="/account/stop">
 <input type="hidden" name="${formTokenField}" value="${token}">
-<input type="hidden" name="subscription" value="${id}">
+${placeFields(place)}<input type="hidden" name="subscription" value="${id}">
 ${until} · <button class="link" type="submit" aria-label="Stop: ${what}">Stop</button>
 </form></li>`;
 }
@@ -112,9 +148,15 @@ function conditionsContent(given: Readonly<Record<string, unknown>>): Html[] {
       JSON.stringify(bound),
     ]);
   });
-  return conditions.map(
-    ([name, words, value], index) => html`${index > 0 && ' and '}${name} ${words} <code>${value}</code>`,
-  );
+  const shown = conditions.slice(0, conditionsMax).map(([name = '', words, value = '']) => {
+    const bound = shortened(value, valueCharactersMax);
+    return html`${shortened(name, nameCharactersMax)} ${words} <code>${bound}</code>`;
+  });
+  const left = conditions.length - shown.length;
+  return [
+    ...shown.map((each, index) => html`${index > 0 && ' and '}${each}`),
+    ...(left > 0 ? [html` and ${left} more`] : []),
+  ];
 }
 
 const timeFormat = new Intl.DateTimeFormat('en', {

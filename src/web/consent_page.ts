@@ -85,7 +85,8 @@ export function requestedApis(
   declared: OAuthSettings['resources'],
   baseUrl: string,
 ): Api[] {
-  const asked = [resource ?? baseUrl].flat().map(String);
+  // An app can name an API as often as it likes.
+  const asked = [...new Set([resource ?? baseUrl].flat().map(String))];
   if (declared.length === 0 && asked.every((url) => url === baseUrl)) return [];
   return asked.map((url) => {
     if (url === baseUrl) return { name: 'This server', url };

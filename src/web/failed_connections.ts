@@ -1,10 +1,10 @@
 /** The part of the account page about apps that could not finish connecting. */
 
 import { sql } from 'kysely';
-import { readConnections } from '../connections/connection_store.ts';
-import type { Step } from '../connections/step.ts';
+import { type Attempt, readAttempts } from '../connections/connection_store.ts';
 import type { Database } from '../database/database.ts';
 import { type Html, html } from '../http/html.ts';
+import { shownAppName } from './bounded.ts';
 
 /** Maximum number of shown attempts. */
 const shownMax = 5;
@@ -33,38 +33,40 @@ const unverified = 'the operator of this server has not verified the app yet. Yo
 
 /** @returns the section, or false if nothing failed lately */
 export async function failedConnections(db: Database, accountId: string): Promise<Html | false> {
-  const found = await readConnections(db, { accountId }, readMax);
   const seen = new Set<string>();
+  // Without callbacks of a connected app, about which its user can do nothing.
+  const attempts = await readAttempts(db, accountId, readMax);
   // The latest attempt with an app counts: what worked afterwards needs no explanation.
-  const failed = found.filter(({ clientId, outcome, steps }) => {
-    if (clientId === null || seen.has(clientId)) return false;
-    // A callback of a connected app, about which its user can do nothing.
-    if (steps.every(({ name }) => name === 'delivery')) return false;
+  const failed = attempts.filter(({ clientId, outcome }) => {
+    if (seen.has(clientId)) return false;
     seen.add(clientId);
     return outcome === 'refused';
   });
   const names = await readAppNames(
     db,
-    failed.map(({ clientId }) => clientId ?? ''),
+    failed.map(({ clientId }) => clientId),
   );
-  const items = failed.flatMap(({ clientId, startedAt, steps }) => {
-    const name = names.get(clientId ?? '');
-    const last = steps.findLast(({ outcome }) => outcome === 'refused');
-    return name === undefined || last === undefined ? [] : [item(name, startedAt, last)];
+  const items = failed.flatMap(({ clientId, startedAt, refused }) => {
+    const name = names.get(clientId);
+    return name === undefined || refused === null ? [] : [item(name, startedAt, refused)];
   });
   if (items.length === 0) return false;
   return html`<h2>Not connected</h2>
 <ul class="apps">${items.slice(0, shownMax)}</ul>`;
 }
 
-function item(name: string, startedAt: Date, { name: step, error, request }: Step): Html {
+function item(
+  name: string,
+  startedAt: Date,
+  { name: step, error, request }: NonNullable<Attempt['refused']>,
+): Html {
   const day = dayFormat.format(startedAt);
   // Users cannot end here by refusing the access: that is the step `consent`.
   const isUnverified = step === 'authorize' && error === 'access_denied';
   const isLost = step === 'consent' && lostPageErrors.has(error ?? '');
   const known = isUnverified ? unverified : isLost ? lostPage : meanings[step];
   const meaning = known ?? 'something went wrong. Try again.';
-  return html`<li><p class="small"><strong>${name}</strong> could not finish connecting on <time datetime="${startedAt.toISOString()}">${day}</time>: ${meaning}</p>
+  return html`<li><p class="small"><strong>${shownAppName(name)}</strong> could not finish connecting on <time datetime="${startedAt.toISOString()}">${day}</time>: ${meaning}</p>
 ${request !== null && html`<p class="soft small">Request <code>${request}</code></p>`}</li>`;
 }
 

@@ -12,11 +12,18 @@ export interface SignInFailure {
   email: string;
 }
 
-/** The fields of the form. The first empty one has the focus. */
-export function signInFields(email: string, message: string | undefined): Html {
+/** Maximum length of an address (RFC 5321 section 4.5.3.1.3). */
+const emailLengthMax = 254;
+
+/**
+ * The fields of the form. The first empty one has the focus.
+ * @param given as an app or a form sent it. What is too long for an address is not shown
+ */
+export function signInFields(given: string, message: string | undefined): Html {
+  const email = given.length > emailLengthMax ? '' : given;
   const described = message !== undefined && html`aria-describedby="error"`;
   return html`<label for="email">Email address</label>
-<input id="email" name="email" type="email" autocomplete="username" maxlength="254" required value="${email}"
+<input id="email" name="email" type="email" autocomplete="username" maxlength="${emailLengthMax}" required value="${email}"
 ${email === '' && html`autofocus`} ${described}>
 <label for="password">Password</label>
 <input id="password" name="password" type="password" autocomplete="current-password" required

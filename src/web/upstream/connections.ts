@@ -17,6 +17,7 @@ import { connectLogin } from '../../accounts/upstream/resolution.ts';
 import { type Html, html } from '../../http/html.ts';
 import { isStorable } from '../../http/json.ts';
 import type { LoginSessions } from '../../oauth/login_session.ts';
+import { shortened } from '../bounded.ts';
 import { formTokenField } from '../form_token.ts';
 import { sendPage } from '../page.ts';
 import { type SignInFailure, signInFailure } from '../sign_in_form.ts';
@@ -188,12 +189,16 @@ ${providers.map(
 </form>`;
 }
 
+/** Maximum characters of a shown label, which the provider chose. */
+const labelCharactersMax = 80;
+
 function identityContent(
-  { issuer, subject, label }: ConnectedIdentity,
+  { issuer, subject, label: chosen }: ConnectedIdentity,
   providers: readonly UpstreamProvider[],
   token: string,
 ): Html {
   const name = providers.find((each) => includesIssuer(issuer, [each.issuer]))?.name ?? issuer;
+  const label = shortened(chosen, labelCharactersMax);
   return html`<li>
 <strong>${name}</strong>
 <p class="soft small">${label}</p>

@@ -153,18 +153,51 @@ export async function findAgentSubscription(
 
 export interface AgentSubscriptionOfAccount extends AgentSubscription {
   clientId: string;
+  /** How many subscriptions its app has, from the cursor on. */
+  count: number;
 }
 
-/** Lists what agents of an account are told of, oldest first. */
+export interface AgentsOfApps {
+  clientIds: readonly string[];
+  /** Maximum for each app. */
+  limit: number;
+  /** The id of the last subscription of the page before. Default: none. */
+  after?: string | null;
+}
+
+/** Lists what agents of some apps of an account are told of, oldest first. Reads the arguments of these only. */
 export async function listAgentSubscriptions(
   db: Database,
   accountId: string,
+  { clientIds, limit, after = null }: AgentsOfApps,
 ): Promise<AgentSubscriptionOfAccount[]> {
-  const { rows } = await sql<Row & { client_id: string }>`
-    select a.*, s.client_id from agent_subscriptions a join subscriptions s on s.id = a.id
-    where a.account_id = ${accountId} and a.ended_at is null and a.expires_at > clock_timestamp()
-    order by a.created_at, a.id`.execute(db);
-  return rows.map((row) => ({ ...toAgentSubscription(row), clientId: row.client_id }));
+  const { rows } = await sql<Row & { client_id: string; count: number }>`
+    select a.*, n.client_id, n.count::int as count
+    from (
+      select a.id, s.client_id, row_number() over (partition by s.client_id order by a.id) as number,
+        count(*) over (partition by s.client_id) as count
+      from agent_subscriptions a join subscriptions s on s.id = a.id
+      where a.account_id = ${accountId} and a.ended_at is null and a.expires_at > clock_timestamp()
+        and s.client_id = any(${[...clientIds]}::text[]) and (${after}::uuid is null or a.id > ${after}::uuid)
+    ) as n
+    join agent_subscriptions a on a.id = n.id
+    where n.number <= ${limit}
+    order by a.id`.execute(db);
+  return rows.map((row) => ({ ...toAgentSubscription(row), clientId: row.client_id, count: row.count }));
+}
+
+/** @returns the lane of a live subscription of the account */
+export async function findLaneOfAgent(
+  db: Database,
+  accountId: string,
+  id: string,
+): Promise<number | undefined> {
+  const { rows } = await sql<{ lane: string }>`
+    select lane from agent_subscriptions
+    where id = ${id} and account_id = ${accountId} and ended_at is null and expires_at > clock_timestamp()`.execute(
+    db,
+  );
+  return rows[0] && Number(rows[0].lane);
 }
 
 /**

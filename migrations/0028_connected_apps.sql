@@ -1,0 +1,5 @@
+-- The apps of a user, page by page (src/oauth/connected_apps.ts). A user can have thousands of apps, and a hundred grants of each: one look-up in
+-- this index finds the next app and its newest grant, however many there are. Owner: src/grants.
+
+-- squawk-ignore require-concurrent-index-creation
+create index grants_of_account_and_client on grants (account_id, client_id, id desc) where withdrawn_at is null;
