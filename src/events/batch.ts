@@ -13,7 +13,7 @@ import { itemTexts, longNumbers } from './json_text.ts';
 /** Maximum number of events in a request. */
 export const batchEventsMax = 1_000;
 /** Maximum size of an event's body. */
-const eventBodyBytesMax = 262_144;
+export const eventBodyBytesMax = 262_144;
 /** Maximum length of an event in a large request, as it was sent: before it is parsed, which takes long. */
 const eventTextMax = 4 * eventBodyBytesMax;
 /** Maximum size of a request. */
@@ -107,7 +107,7 @@ function batchTooLarge(): Problem {
 }
 
 /** @param pointer of the event */
-function eventTooLarge(pointer: string): Problem {
+export function eventTooLarge(pointer: string): Problem {
   return new Problem(413, `The body of an event must have at most ${eventBodyBytesMax} bytes.`, {
     code: 'event-too-large',
     errors: [{ pointer: `${pointer}/body`, message: `must have at most ${eventBodyBytesMax} bytes` }],

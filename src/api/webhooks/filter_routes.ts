@@ -2,7 +2,9 @@
 
 import { sql } from 'kysely';
 import Type from 'typebox';
-import { conditionsMax, conditionsOf, filterPath } from '../../events/filter.ts';
+import { eventBodyBytesMax, eventTooLarge } from '../../events/batch.ts';
+import { conditionsMax, conditionsOf, filterBytesMax, filterPath } from '../../events/filter.ts';
+import { bodyTurn } from '../../http/body_limit.ts';
 import { jsonBody, ok, pathParameter } from '../../http/describe.ts';
 import { ErrorList, Problem } from '../../http/problem.ts';
 import { named, strict } from '../../http/schema.ts';
@@ -21,6 +23,9 @@ const MatchAsked = named(
     strict,
   ),
 );
+
+/** A filter and the body of an event, and the names of the two. */
+const bytesMax = filterBytesMax + eventBodyBytesMax + 1_024;
 
 const Match = named(
   'FilterMatch',
@@ -45,13 +50,16 @@ export const filterRoutes = {
     tag: 'events',
     summary: 'Try a filter',
     description:
-      'Says whether an event of this kind with this body meets a filter of a subscription, and which of its conditions.',
+      'Says whether an event of this kind with this body meets a filter of a subscription, and which of its conditions. The body can have as much as that of an event.',
     admission: token(),
     parameters: [pathParameter('kind', 'The name of the kind.', Type.String())],
-    body: jsonBody(MatchAsked, {
-      filter: { all: [{ path: '/ref', prefix: 'refs/heads/' }] },
-      body: { ref: 'refs/heads/main', commits: [], repository: { name: 'example' } },
-    }),
+    body: {
+      ...jsonBody(MatchAsked, {
+        filter: { all: [{ path: '/ref', prefix: 'refs/heads/' }] },
+        body: { ref: 'refs/heads/main', commits: [], repository: { name: 'example' } },
+      }),
+      bytesMax,
+    },
     responses: ok('Whether it matches.', Match),
   }),
 };
@@ -59,13 +67,16 @@ export const filterRoutes = {
 export function registerFilters(options: WebhookRoutesOptions): void {
   const { db, catalogue } = options;
 
-  serve(options, filterRoutes.match, async ({ params: { kind: name }, body: { filter, body } }) => {
+  serve(options, filterRoutes.match, async ({ request, params: { kind: name }, body: { filter, body } }) => {
     const kind = catalogue.kinds.get(name);
     if (kind === undefined) throw new Problem(404, 'There is no such kind of events.');
     const errors = new ErrorList();
     checkFilter(filter, [name], errors, catalogue);
     errors.raise();
+    // It was parsed in another turn.
+    if (body !== undefined) await bodyTurn(request, Number(request.headers['content-length'] ?? bytesMax));
     const text = JSON.stringify(body === undefined ? kind.example : body);
+    if (Buffer.byteLength(text) > eventBodyBytesMax) throw eventTooLarge('');
     const parts = conditionsOf(filter).map((each) => filterPath({ all: [each] }));
     const { rows } = await sql<{ matches: boolean | null }>`
       with asked as materialized (select body_as_json(${text}) as body)

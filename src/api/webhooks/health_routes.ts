@@ -6,9 +6,10 @@
 import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
 import Type from 'typebox';
+import { currentUser } from '../../database/connection_user.ts';
 import { idParameter, ok, queryParameter } from '../../http/describe.ts';
 import { overloaded } from '../../http/overload/refusal.ts';
-import { withoutPlace } from '../../http/overload/request_place.ts';
+import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { Problem } from '../../http/problem.ts';
 import type { ProblemCode } from '../../http/problem_codes.ts';
 import { named, strict, Time } from '../../http/schema.ts';
@@ -104,9 +105,10 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
       );
     if (lanes.length <= smallMax) return read();
     // Those of many accounts would keep the places of all for seconds.
-    const caller = request.connectionUser ?? undivided('');
+    // A tool of an agent calls this in the name of its user, in a request of this process to itself.
+    const caller = currentUser() ?? undivided('');
     if (large.isFull(caller, waitingMax)) throw overloaded();
-    return withoutPlace(request, () =>
+    return waitElsewhere(() =>
       large.run(caller, () => {
         if (request.raw.socket.destroyed) throw overloaded();
         return read();

@@ -20,7 +20,7 @@ import {
   mintAccessToken,
 } from '../../support/clients/oauth.ts';
 import { startTestServer } from '../../support/servers/server.ts';
-import { subscribe, until } from '../../support/webhooks/apps.ts';
+import { addPaused, subscribe, until } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const platform = createPlatform({ ...shipped, mcp: { enabled: true, management: true } });
@@ -251,6 +251,41 @@ test('attack: two reads of management tools are made at once, and few of an acco
   for (const each of await Promise.all(others)) assert.equal(each.isError, undefined);
   await Promise.all(calls);
   assert.equal(answers.filter((isError) => !isError).length, 12);
+});
+
+test('attack: tools that wait for their turn at health hold no turns of other tools', async (context) => {
+  // With places, requests have users.
+  const server = await startTestServer(context, { NUNCIO_CONCURRENT_REQUESTS: '64' }, 'dev', platform);
+  const client = await createTestClient(server, { scopes: [...management, 'read:profile'] });
+  const connect = async () => {
+    const account = await createTestAccount(server);
+    const { accessToken, grantId } = await mcpToken(server, { account, client, scopes: management });
+    const app = { account, clientId: client.id, grantId: grantId as string, accessToken, request: api };
+    await addPaused(server.db, app, 2);
+    return accessToken;
+  };
+  const [one, other] = [await connect(), await connect()];
+  const answers: boolean[] = [];
+  const callHealth = async (of: string) => {
+    const { isError } = await callTool(server, of, 'health_get', {});
+    answers.push(isError !== true);
+  };
+  const asked = await server.db.transaction().execute(async (tx) => {
+    await sql`lock table delivery_stats in access exclusive mode`.execute(tx);
+    // One that reads, four that may wait, and one more.
+    const own = Array.from({ length: 6 }, () => callHealth(one));
+    await until(
+      async () => answers,
+      ([first]) => first === false,
+    );
+    const listed = await callTool(server, other, 'apps_list', {});
+    assert.equal(listed.isError, undefined, JSON.stringify(listed));
+    assert.deepEqual(answers, [false], 'the others wait');
+    return [...own, callHealth(other)];
+  });
+  await Promise.all(asked);
+  // Those of one user do not use up what another may have waiting.
+  assert.deepEqual(answers, [false, true, true, true, true, true, true]);
 });
 
 test('a withdrawn grant ends its management tools', async () => {

@@ -209,6 +209,22 @@ test('a filter can be tried before it is used', async () => {
   assert.equal((await match({ filter: { all: [{ path: '/no', exists: true }] } })).status, 422);
 });
 
+test('attack: a filter is tried with a body as large as an event can have, and no larger', async () => {
+  const app = await createApp(server);
+  const tryBody = async (bytes: number) => {
+    // Bodies of many short values take PostgreSQL and the thread longest.
+    const frame = { ref: 'refs/heads/main', values: [] as number[], rest: '' };
+    frame.values = Array.from({ length: Math.floor(bytes / 4) }, () => 0);
+    frame.rest = 'x'.repeat(bytes - JSON.stringify(frame).length);
+    const json = { filter: startsWith('main'), body: frame };
+    const { status, body } = await app.request('POST', '/event-kinds/push/match', { json });
+    return [status, body.code ?? body.matches];
+  };
+  assert.deepEqual(await tryBody(262_144), [200, true]);
+  assert.deepEqual(await tryBody(262_145), [413, 'event-too-large']);
+  assert.deepEqual(await tryBody(1_000_000), [413, 'body-too-large']);
+});
+
 test('many subscriptions with the same filter evaluate it once for each event', async () => {
   const app = await createApp(server);
   const ids: string[] = [];
