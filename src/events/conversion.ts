@@ -19,7 +19,15 @@ export interface ConversionRequest {
   body: string;
 }
 
-export type ConversionResponse = { body: string } | { error: string };
+/** How long a conversion took in its thread. The thread that asked may have had no time to notice its end. */
+export interface ConversionTimes {
+  /** By the clock. */
+  ms: number;
+  /** Of a processor. Whatever else the machine does has no part in it. */
+  processorMs: number;
+}
+
+export type ConversionResponse = ({ body: string } | { error: string }) & ConversionTimes;
 
 /** Maximum length of a converted body in characters. Bodies that are published have at most 262,144 bytes. */
 const convertedLengthMax = 1_048_576;
@@ -58,13 +66,17 @@ export function serveConversions(port: MessagePort, declared: readonly EventKind
     return text;
   };
   port.on('message', (request: ConversionRequest) => {
-    let response: ConversionResponse;
+    const begunAt = performance.now();
+    const before = process.threadCpuUsage();
+    let outcome: { body: string } | { error: string };
     try {
-      response = { body: convert(request) };
+      outcome = { body: convert(request) };
     } catch (error) {
-      response = { error: messageOf(error).slice(0, messageLengthMax) };
+      outcome = { error: messageOf(error).slice(0, messageLengthMax) };
     }
-    port.postMessage(response);
+    const { user, system } = process.threadCpuUsage(before);
+    const ms = performance.now() - begunAt;
+    port.postMessage({ ...outcome, ms, processorMs: (user + system) / 1_000 } satisfies ConversionResponse);
   });
 }
 

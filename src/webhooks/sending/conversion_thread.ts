@@ -6,7 +6,7 @@
  */
 
 import { Worker } from 'node:worker_threads';
-import type { ConversionRequest, ConversionResponse } from '../../events/conversion.ts';
+import type { ConversionRequest, ConversionResponse, ConversionTimes } from '../../events/conversion.ts';
 import type { ConversionSource } from '../../events/conversion_source.ts';
 
 /** Milliseconds for the start of the thread, and for which conversions fail at once after it could not start. */
@@ -16,14 +16,13 @@ const timerSteps = 4;
 /** Maximum size of V8's heap in the thread, in MiB. */
 const heapMebibytesMax = 128;
 
-/** `ms`: how long the thread took, with its next start if it was stopped. `wasStopped`: the conversion stopped the thread. */
-export type ConversionResult =
-  | { body: Buffer; ms: number }
-  | { error: string; ms: number; wasStopped: boolean };
+/** With the time of the next start if it was stopped. `wasStopped`: the conversion stopped the thread. */
+export type ConversionResult = ({ body: Buffer } | { error: string; wasStopped: boolean }) & ConversionTimes;
+
+export const noTime: ConversionTimes = { ms: 0, processorMs: 0 };
 
 interface Current {
   request: ConversionRequest;
-  startedAt: number;
   resolve: (result: ConversionResult) => void;
 }
 
@@ -54,10 +53,10 @@ export class ConversionThread {
   /** Call it only when the previous conversion has ended. */
   async convert(request: ConversionRequest): Promise<ConversionResult> {
     if (performance.now() < this.#startsAgainAt)
-      return { error: 'the thread of the conversions did not start', ms: 0, wasStopped: false };
+      return { error: 'the thread of the conversions did not start', wasStopped: false, ...noTime };
     clearTimeout(this.#idleTimer);
     const { promise, resolve } = Promise.withResolvers<ConversionResult>();
-    this.#current = { request, startedAt: 0, resolve };
+    this.#current = { request, resolve };
     this.#thread ??= this.#open();
     if (this.#isReady) this.#post(this.#current);
     return promise;
@@ -73,13 +72,13 @@ export class ConversionThread {
     this.#isReady = false;
     if (thread !== undefined && !wasReady) this.#startsAgainAt = performance.now() + startPauseMs;
     // A thread that did not start was stopped by no conversion.
-    current?.resolve({ error, ms: wasReady ? this.#msMax + this.#startMs : 0, wasStopped: wasReady });
+    const ms = wasReady ? this.#msMax + this.#startMs : 0;
+    current?.resolve({ error, wasStopped: wasReady, ms, processorMs: ms });
     await thread?.terminate();
   }
 
   #post(current: Current): void {
     this.#setTimer(this.#msMax, `it took longer than ${this.#msMax} ms`);
-    current.startedAt = performance.now();
     this.#thread?.postMessage(current.request);
   }
 
@@ -127,11 +126,8 @@ export class ConversionThread {
     if (this.#idleMsMax !== null)
       this.#idleTimer = setTimeout(() => void this.end('it was idle'), this.#idleMsMax).unref();
     if (current === undefined) return;
-    const ms = performance.now() - current.startedAt;
     current.resolve(
-      'body' in message
-        ? { body: Buffer.from(message.body), ms }
-        : { error: message.error, ms, wasStopped: false },
+      'body' in message ? { ...message, body: Buffer.from(message.body) } : { ...message, wasStopped: false },
     );
   }
 }

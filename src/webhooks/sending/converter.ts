@@ -4,8 +4,10 @@
  *
  *   proven   the account's last conversion of the kind and version was fast: in the quick line, whose conversions take 100 ms at most
  *   stranger any other account: in the careful line, with a second for each conversion
- *   suspect  a conversion of the account took more than 100 ms or stopped a thread in the last hour: in the careful line, all suspects
+ *   suspect  a conversion of the account took more than 100 ms of a processor or stopped a thread in the last hour: in the careful line, all suspects
  *            together for half of the time
+ *
+ * The thread itself measures the time: load on the node makes nobody a suspect.
  *
  * A proven account that stops the quick line becomes a suspect, and its conversion is tried again in the careful line. After three
  * stops there, the account's conversions of the kind and version fail at once: for a minute, then for two …
@@ -15,10 +17,10 @@ import { LRUCache } from 'lru-cache';
 import type { ConversionSource } from '../../events/conversion_source.ts';
 import { upTo } from '../../shared/entries.ts';
 import { accountOf, type Conversion, type ConversionKey, ConversionLine } from './conversion_line.ts';
-import type { ConversionResult } from './conversion_thread.ts';
+import { type ConversionResult, noTime } from './conversion_thread.ts';
 import type { ConversionTurn } from './conversion_turns.ts';
 
-/** Milliseconds for one conversion in each line, and below which it is fast. */
+/** Milliseconds for one conversion in each line, and of a processor below which it is fast. */
 const msMax = { quick: 100, careful: 1_000 };
 const fastMs = 50;
 /** Milliseconds for which the careful line keeps its thread. A thread takes some 60 MiB. */
@@ -117,7 +119,7 @@ export class Converter {
   }
 
   #endQuick(conversion: Conversion, result: ConversionResult): void {
-    if (result.ms >= fastMs) this.#proven.delete(keyOf(conversion));
+    if (result.processorMs >= fastMs) this.#proven.delete(keyOf(conversion));
     if ('error' in result && result.wasStopped && !this.#isStopped) {
       this.#suspects.set(accountOf(conversion), true);
       this.#moveToCareful(conversion);
@@ -136,9 +138,9 @@ export class Converter {
   #endCareful(conversion: Conversion, result: ConversionResult): void {
     const [key, account] = [keyOf(conversion), accountOf(conversion)];
     if (!this.#isStopped) {
-      if (result.ms >= msMax.quick) this.#suspects.set(account, true);
+      if (result.processorMs >= msMax.quick) this.#suspects.set(account, true);
       // Another conversion of the account may have stopped the quick line meanwhile.
-      else if ('body' in result && result.ms < fastMs && !this.#suspects.has(account))
+      else if ('body' in result && result.processorMs < fastMs && !this.#suspects.has(account))
         this.#proven.set(key, true);
       if ('error' in result && result.wasStopped)
         this.#stops.set(key, { count: (this.#stops.get(key)?.count ?? 0) + 1, at: performance.now() });
@@ -148,7 +150,7 @@ export class Converter {
 }
 
 function fail(conversion: Conversion, error: string): void {
-  conversion.onEnd({ error, ms: 0, wasStopped: false });
+  conversion.onEnd({ error, wasStopped: false, ...noTime });
 }
 
 function hasTurn({ turn, onPostponed }: Conversion): boolean {

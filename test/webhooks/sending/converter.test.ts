@@ -66,6 +66,20 @@ test('each conversion of an account with cheap ones waits for one of eight accou
   await Promise.all(dear);
 });
 
+test('an account remains proven when this thread notices the end of its conversions late', async (t) => {
+  const { converter, convert } = start(t);
+  // The second one starts the thread of the quick line.
+  for (let count = 0; count < 2; count += 1) assert.equal(await convert('account', 'fine'), fine);
+  const isQuick = () => converter.isQuick({ kind: 'trial', accountId: 'account' }, from, to);
+  assert.ok(isQuick());
+  const converting = convert('account', 'fine');
+  // Longer than makes an account a suspect.
+  const begunAt = performance.now();
+  while (performance.now() - begunAt < 150);
+  assert.equal(await converting, fine);
+  assert.ok(isQuick());
+});
+
 test('a new account waits for one conversion of all suspects together', async (t) => {
   const { convert } = start(t);
   const ended: string[] = [];
