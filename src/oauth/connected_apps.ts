@@ -32,9 +32,13 @@ export interface ConnectedApp {
 export interface AppsPlace {
   /** A grant of the last app before those that are sorted; null for the first ones. */
   from: string | null;
+  /** A grant of the last app that is sorted with them, so that these stay the same when one is disconnected; null for as many as are sorted. */
+  to: string | null;
   /** The newest grant of the last app of the page before, among those that are sorted; null for the first page. */
   after: string | null;
 }
+
+export const firstApps: AppsPlace = { from: null, to: null, after: null };
 
 export interface AppsPage {
   apps: ConnectedApp[];
@@ -51,12 +55,12 @@ const readGrantsMax = 2 * grantsMax;
 export async function listConnectedApps(
   db: Database | Transaction,
   accountId: string,
-  { from, after }: AppsPlace,
+  { from, to, after }: AppsPlace,
   limit: number,
 ): Promise<AppsPage> {
-  const known = await readNewestGrants(db, accountId, from);
+  const known = await readNewestGrants(db, accountId, { from, to });
   const sorted = known.slice(0, sortedMax);
-  const nextFrom = known.length > sortedMax ? (sorted.at(-1)?.id ?? null) : null;
+  const end = known.length > sortedMax ? (sorted.at(-1)?.id ?? null) : to;
   const ids = sorted
     .filter(({ id, isOwn }) => !isOwn && (after === null || id < after))
     .map(({ id }) => id)
@@ -68,8 +72,8 @@ export async function listConnectedApps(
     nextAfter(shown) {
       const last = shown < apps.length ? apps[shown - 1]?.grantId : ids[limit - 1];
       const isMore = last !== undefined && last !== ids.at(-1);
-      if (isMore) return { from, after: last };
-      return nextFrom === null ? null : { from: nextFrom, after: null };
+      if (isMore) return { from, to: end, after: last };
+      return end === null ? null : { ...firstApps, from: end };
     },
   };
 }
@@ -77,7 +81,7 @@ export async function listConnectedApps(
 /** Lists all connected apps of an account, for the operator. */
 export async function listAllConnectedApps(tx: Transaction, accountId: string): Promise<ConnectedApp[]> {
   const all: ConnectedApp[] = [];
-  for (let place: AppsPlace | null = { from: null, after: null }; place !== null; ) {
+  for (let place: AppsPlace | null = firstApps; place !== null; ) {
     const { apps, nextAfter } = await listConnectedApps(tx, accountId, place, sortedMax);
     all.push(...apps);
     place = nextAfter(apps.length);
@@ -101,7 +105,7 @@ export async function findConnectedApp(
 async function readNewestGrants(
   db: Database | Transaction,
   accountId: string,
-  from: string | null,
+  { from, to }: Pick<AppsPlace, 'from' | 'to'>,
 ): Promise<{ id: string; isOwn: boolean }[]> {
   const { rows } = await sql<{ id: string; isOwn: boolean }>`
     with recursive known as (
@@ -121,7 +125,9 @@ async function readNewestGrants(
       ) as n
       where k.number <= ${sortedMax}
     )
-    select id, client_id = any(${ownClientIds}::text[]) as "isOwn" from known order by number`.execute(db);
+    select id, client_id = any(${ownClientIds}::text[]) as "isOwn" from known
+    where client_id > (select client_id from grants where id = ${to}::uuid and account_id = ${accountId}) is not true
+    order by number`.execute(db);
   return rows;
 }
 

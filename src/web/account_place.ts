@@ -8,24 +8,26 @@ export interface AccountPlace {
   app: string | null;
   /** As of `AppsPlace`. */
   from: string | null;
+  /** As of `AppsPlace`. */
+  to: string | null;
   /** As of `AppsPlace`; of an app that is shown alone, the last subscription of the page before. */
   after: string | null;
 }
 
-export const firstPlace: AccountPlace = { app: null, from: null, after: null };
+export const firstPlace: AccountPlace = { app: null, from: null, to: null, after: null };
 
 /** Reads it from the query of the page or the body of a form. What is not valid is left out. */
 export function readPlace(values: unknown): AccountPlace {
-  const { app, from, after } = (values ?? {}) as Record<string, unknown>;
-  return { app: idOf(app), from: idOf(from), after: idOf(after) };
+  const { app, from, to, after } = (values ?? {}) as Record<string, unknown>;
+  return { app: idOf(app), from: idOf(from), to: idOf(to), after: idOf(after) };
 }
 
 function idOf(value: unknown): string | null {
   return typeof value === 'string' && isId(value) ? value : null;
 }
 
-export function isFirst({ app, from, after }: AccountPlace): boolean {
-  return app === null && from === null && after === null;
+export function isFirst(place: AccountPlace): boolean {
+  return Object.values(place).every((value) => value === null);
 }
 
 /** @param others further parameters */

@@ -15,7 +15,7 @@ import {
   listAgentSubscriptions,
 } from '../webhooks/subscriptions/agent_subscription.ts';
 import { actAsOwner, endSubscription } from '../webhooks/subscriptions/subscription.ts';
-import { type AccountPlace, placeFields, placeUrl, readPlace } from './account_place.ts';
+import { type AccountPlace, firstPlace, placeFields, placeUrl, readPlace } from './account_place.ts';
 import { fitting, shortened } from './bounded.ts';
 import { type FormTokens, formTokenField } from './form_token.ts';
 
@@ -100,7 +100,7 @@ export async function agentSubscriptionsContents(
       );
       const left = (own[0]?.count ?? 0) - items.length;
       const after = isAlone ? (own[items.length - 1]?.id ?? null) : null;
-      const rest = placeUrl({ app: apps.get(clientId) ?? null, from: null, after });
+      const rest = placeUrl({ ...firstPlace, app: apps.get(clientId) ?? null, after });
       return [
         clientId,
         html`<p class="small">It is told when:</p><ul class="may small">${items}</ul>

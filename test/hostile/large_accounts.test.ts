@@ -106,12 +106,22 @@ test('attack: the page of a user with thousands of apps reads few rows', async (
 
 test('an app is disconnected from its page of the list, and the user comes back to that page', async () => {
   const { browser, page: first } = await open(crowded);
-  const [, , third] = (await follow(browser, first, 'More apps')) as [Page, Page, Page];
+  const second = await browser.open(linkOf(first, 'More apps') ?? '');
+  const third = await browser.open(linkOf(second, 'More apps') ?? '');
+  const connected = (await follow(browser, first, 'More apps')).flatMap((page) =>
+    valuesOf(page, 'client_id'),
+  );
   const [gone = '', ...others] = valuesOf(third, 'client_id');
   const index = formsOf(third.text).findIndex(({ fields }) => fields.client_id === gone);
   const after = await browser.submit(third, {}, index);
   assert.match(after.text, /is disconnected/);
   assert.deepEqual(valuesOf(after, 'client_id').slice(0, others.length), others);
+  // No other app is left out from there on.
+  const left = [first, second, ...(await follow(browser, after, 'More apps'))];
+  assert.deepEqual(
+    left.flatMap((page) => valuesOf(page, 'client_id')),
+    connected.filter((id) => id !== gone),
+  );
   const { rows } = await sql`
     select from grants where client_id = ${gone} and withdrawn_at is null`.execute(db);
   assert.equal(rows.length, 0);
@@ -187,7 +197,7 @@ test('attack: a grant of another user shows nothing of theirs', async () => {
   const { browser } = await open(mine);
   const { rows } = await sql<{ id: string }>`
     select id from grants where account_id = ${theirs.id}`.execute(db);
-  for (const name of ['app', 'from', 'after']) {
+  for (const name of ['app', 'from', 'to', 'after']) {
     for (const value of [rows[0]?.id, newId(), 'no id', '%00', '']) {
       const page = await browser.open(`${server.baseUrl}/account?${name}=${value}`);
       assert.equal(page.response.status, 200);
