@@ -371,10 +371,11 @@ class Engine {
   }
 
   async #endFailing(lanes: readonly number[]): Promise<void> {
-    await holdFailingAgents(this.#db, lanes);
     const disabled = await disableFailing(this.#db, lanes);
     for (const _lane of disabled) this.#metrics.failing('disabled');
     if (disabled.length > 0) this.#post({ type: 'wake' });
+    // Last, because it takes longest.
+    await holdFailingAgents(this.#db, lanes);
   }
 
   async #warn(): Promise<void> {

@@ -1,6 +1,7 @@
 /**
- * Holds the deliveries of agents' subscriptions that mostly fail: more than 95 % of at least 100 attempts in an hour. Nothing is sent
- * until the agent refreshes its subscription; then what waits is sent. Other subscriptions are disabled much later (failing.ts).
+ * Holds the deliveries of agents' subscriptions that mostly fail: more than 95 % of at least 100 attempts in an hour, of the
+ * newest deliveries. Nothing is sent until the agent refreshes its subscription; then what waits is sent. Other subscriptions are
+ * disabled much later (failing.ts).
  *
  *   live → held (held_at) → refreshed → live
  */
@@ -13,24 +14,46 @@ const windowMinutes = 60;
 const attemptsMin = 100;
 /** Of the attempts that failed. */
 const shareMax = 0.95;
+/**
+ * How many of a lane's deliveries are looked at, the last that were attempted, and how many attempts. A lane may have millions in two days, which no
+ * index has by their time, and this is asked again after each burst of failures.
+ */
+const deliveriesMax = 1_000;
+const readMax = 5_000;
+/** Lanes of one statement. Thousands may fail at once, and other lanes wait for the end of this work. */
+const lanesMax = 50;
 
 /**
  * @param lanes whose last attempts failed; those of other subscriptions are left out
  * @returns how many this call held
  */
 export async function holdFailingAgents(db: Database, lanes: readonly number[]): Promise<number> {
+  let held = 0;
+  for (let begin = 0; begin < lanes.length; begin += lanesMax)
+    held += await holdSome(db, lanes.slice(begin, begin + lanesMax));
+  return held;
+}
+
+async function holdSome(db: Database, lanes: readonly number[]): Promise<number> {
   const { rows } = await sql`
     with candidate as materialized (
-      select id, lane, released_at from agent_subscriptions
-      where lane = any(${bigintArray(lanes)}::bigint[]) and mode = 'webhook' and ended_at is null and held_at is null
+      select a.id, a.lane, a.released_at, p.cursor
+      from agent_subscriptions a join lane_progress p on p.lane = a.lane
+      where a.lane = any(${bigintArray(lanes)}::bigint[]) and a.mode = 'webhook' and a.ended_at is null
+        and a.held_at is null
     ),
     failing as materialized (
       select candidate.id, candidate.lane
       from candidate
       cross join lateral (
-        select count(*) as attempts, count(*) filter (where error is not null) as failures from attempts a
-        where a.lane = candidate.lane and a.day >= (now() at time zone 'utc')::date - 1
-          and a.started_at > greatest(now() - make_interval(mins => ${windowMinutes}::int), candidate.released_at)
+        select count(*) as attempts, count(*) filter (where error is not null) as failures
+        from (
+          select started_at, error from attempts
+          where lane = candidate.lane and sequence > candidate.cursor - ${deliveriesMax}::int
+            and day >= (now() at time zone 'utc')::date - 1
+          limit ${readMax}::int
+        ) as newest
+        where started_at > greatest(now() - make_interval(mins => ${windowMinutes}::int), candidate.released_at)
       ) as recent
       where recent.attempts >= ${attemptsMin}::int and recent.failures > recent.attempts * ${shareMax}::float8
     ),
