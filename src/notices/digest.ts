@@ -1,6 +1,6 @@
 /**
  * Collects notices to mails: the first notice of a kind waits for a minute for others, and after a mail the next ones of that
- * kind wait until an hour has passed. Owns the table `notices`, which triggers of 0020_mail.sql write too. Also deletes rows of
+ * kind wait until an hour has passed. Owns the table `notices`, which triggers of 0020_mail.sql and `add_notice` of 0029_bounded_notices.sql write too. Also deletes rows of
  * `failing_warnings` when deliveries succeed again.
  *
  *   collected → part of a mail → (read again when the mail is sent) told | no longer so
@@ -37,36 +37,51 @@ export async function noticeRecoveries(db: Database): Promise<void> {
     from recovered join subscriptions s on s.lane = recovered.lane`.execute(db);
 }
 
-/** Queues a mail for each account and kind whose notices have waited long enough. */
+/**
+ * Queues a mail for each account and kind whose notices have waited long enough. A digest that fails keeps none of the others back.
+ * @throws AggregateError with what failed
+ */
 export async function collectNotices(db: Database, waitSeconds = collectingSeconds): Promise<void> {
   const isOld = sql`mail_id is null and at < now() - ${newsSeconds} * interval '1 second'`;
   await deleteBatches(db, 'notices', isOld);
   const { rows } = await sql<{ account_id: string; kind: string }>`
-    select n.account_id, n.kind from notices n
-    where n.mail_id is null and not exists (
+    -- The oldest notice of each account and kind is one look-up in the index, however many there are.
+    with recursive waiting as (
+      (select account_id, kind, at from notices where mail_id is null order by account_id, kind, at limit 1)
+      union all
+      select next.* from waiting w cross join lateral (
+        select account_id, kind, at from notices
+        where mail_id is null and (account_id, kind) > (w.account_id, w.kind)
+        order by account_id, kind, at limit 1
+      ) as next
+    )
+    select w.account_id, w.kind from waiting w
+    where w.at <= now() - ${waitSeconds} * interval '1 second' and not exists (
       select from mails m
-      where m.account_id = n.account_id and m.kind = n.kind
+      where m.account_id = w.account_id and m.kind = w.kind
         and m.created_at > now() - ${mailPauseSeconds} * interval '1 second')
-    group by n.account_id, n.kind
-    having min(n.at) <= now() - ${waitSeconds} * interval '1 second'
-    order by min(n.at) limit ${mailsMax}`.execute(db);
-  for (const { account_id: accountId, kind } of rows) await queueDigest(db, accountId, kind);
+    order by w.at limit ${mailsMax}`.execute(db);
+  const errors: unknown[] = [];
+  for (const { account_id: accountId, kind } of rows) {
+    await queueDigest(db, accountId, kind).catch((error: unknown) => errors.push(error));
+  }
+  if (errors.length > 0) throw new AggregateError(errors, `${errors.length} digests of notices failed`);
 }
 
 async function queueDigest(db: Database, accountId: string, kind: string): Promise<void> {
   await db.transaction().execute(async (tx) => {
     // Another node may have collected them, and the account may be deleted, since they were read. The mails of others do not wait for an
     // account that is being deleted.
-    const { rows } = await sql<{ id: string }>`
-      select n.id from notices n join accounts a on a.id = n.account_id
+    const { rows } = await sql`
+      select from notices n join accounts a on a.id = n.account_id
       where n.account_id = ${accountId} and n.kind = ${kind} and n.mail_id is null
-      for update of n skip locked for key share of a skip locked`.execute(tx);
+      limit 1 for update of n skip locked for key share of a skip locked`.execute(tx);
     if (rows.length === 0) return;
     const mailId = await queueMail(tx, { to: { accountId }, kind, content: null });
     await sql`
-      update notices set mail_id = ${mailId} where id = any(${rows.map(({ id }) => id)}::bigint[])`.execute(
-      tx,
-    );
+      update notices set mail_id = ${mailId} where id = any(array(
+        select id from notices where account_id = ${accountId} and kind = ${kind} and mail_id is null
+        for update skip locked))`.execute(tx);
   });
 }
 
