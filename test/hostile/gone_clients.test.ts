@@ -23,8 +23,8 @@ const limits = {
 const server = await startTestServer({ after }, limits, 'dev', undefined, siteEgress);
 /** Of 56 places for the API, an account gets more than these. */
 const count = 20;
-/** Of 9 connections for changes. */
-const share = 4;
+/** Of 8 connections for changes, what one app of an account gets. */
+const share = 3;
 
 /** Sends a request and disconnects. If the client has left before its turn, the request is not handled. */
 function sendAndLeave(
