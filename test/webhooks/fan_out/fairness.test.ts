@@ -165,8 +165,9 @@ test('three busy accounts take turns, each with its events in order', async (t) 
   const server = await startTestServer(t);
   const publisher = await createPublisher(server);
   const apps = await Promise.all(numbers(3).map(() => createApp(server)));
+  const events = 120;
   for (const app of apps) await addPaused(server.db, app, 400);
-  for (const app of apps) await publish(publisher, app.account, numbers(400));
+  for (const app of apps) await publish(publisher, app.account, numbers(events));
   await until(
     async () => (await sql`select from outbox limit 1`.execute(server.db)).rows.length,
     (count) => count === 0,
@@ -185,7 +186,7 @@ test('three busy accounts take turns, each with its events in order', async (t) 
     const before = [...taken];
     for (const { account, count } of pass) (taken[account - 1] as number) += count;
     // Counts from the pass in which the last account begins to the pass in which the first one finishes.
-    if (before.some((count) => count === 400)) break;
+    if (before.some((count) => count === events)) break;
     if (taken.every((count) => count > 0)) {
       counted = counted.map((count, index) => count + (taken[index] as number) - (before[index] as number));
     }
@@ -206,7 +207,7 @@ test('an app’s subscription gets each account’s events in order without a ga
   const client = await createSubscribingClient(server);
   const apps = await Promise.all(numbers(3).map(() => createApp(server)));
   for (const app of apps) {
-    await addPaused(server.db, app, 300);
+    await addPaused(server.db, app, 100);
     await sql`
       insert into grants (id, account_id, client_id, scopes)
       values (gen_random_uuid(), ${app.account.id}, ${client.client.id}, '{read:posts}')`.execute(server.db);
