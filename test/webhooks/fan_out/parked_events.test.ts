@@ -190,7 +190,9 @@ async function openHost(t: TestContext): Promise<Host> {
             array_agg(event::int order by sequence) as events
           from deliveries group by lane
         )
-        select o.*, newest_sequence(l)::int + 1 as next from of_lane o join lanes l on l.id = o.lane`.execute(db);
+        select o.*, newest_sequence(l)::int + 1 as next from of_lane o join lanes l on l.id = o.lane`.execute(
+        db,
+      );
       assert.ok(rows.length > 0);
       for (const row of rows) {
         assert.deepEqual(
