@@ -60,7 +60,13 @@ async function startPrevious(t: TestContext) {
     LOG_LEVEL: 'error',
   };
   await previous.run(['migrate'], settings);
-  const db = openDatabase({ connectionString: database.url, connectionsMax: 6, onIdleError: () => {} });
+  // A statement of the history writes a million rows.
+  const db = openDatabase({
+    connectionString: database.url,
+    connectionsMax: 6,
+    resultTimeoutMs: timeout,
+    onIdleError: () => {},
+  });
   atEnd(t, () => db.destroy());
   const config = loadConfig({ ...settings, PORT: '1' }, 'start');
   const server = { db, config, baseUrl: config.baseUrl };
