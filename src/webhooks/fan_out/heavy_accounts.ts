@@ -6,6 +6,10 @@
  *
  *   an event may cost many deliveries → heavy → resting (passes skip it) → its turn → resting → … → no such event next → forgotten
  *
+ * Turns are fair by cost, not by number (weighted fair queueing, Demers, Keshav and Shenker 1989): the turn comes first that would end
+ * first if the deliveries of all these accounts were made evenly. So an event for 40 lanes waits for the running pass and some 40
+ * deliveries of each other account, however many lanes their events are for. A rest after large turns leaves some room for small ones.
+ *
  * If one event may cost more deliveries than fit in a pass, the account's turns are slices of that event (slices.ts).
  */
 
@@ -17,6 +21,9 @@ const rememberedMax = 1_000;
 /** Heavy accounts rest this many times the duration of their pass, up to a second, while this node has enough to send. */
 const restFactor = 3;
 const restMsMax = 1_000;
+/** Deliveries of one turn, and of all turns, during a rest. */
+const smallMax = 250;
+const smallOfRestMax = 1_000;
 
 /**
  * After a pass that took longer, the share of heavy accounts is halved. After one that took less than half of it, the share is
@@ -29,16 +36,22 @@ const shareFirst = 1_000;
 
 export type HeavyTurns = Pick<PassRange, 'resting' | 'entitled' | 'heavyShare' | 'skipsFrom'>;
 
-export class HeavyAccounts {
-  /** What one event may cost in deliveries, by account. The account whose turn comes next is first. */
-  readonly #accounts = new Map<string, number>();
-  #restsUntil = Number.NEGATIVE_INFINITY;
-  #share = shareFirst;
+interface Turn {
+  /** What one event may cost, in deliveries. */
+  deliveries: number;
+  /** When its next turn would end if all accounts were served evenly, in virtual time: deliveries that each account had since then. */
+  endsAt: number;
+}
 
-  /** Until when all heavy accounts rest, in milliseconds on the monotonic clock. */
-  get restsUntil(): number {
-    return this.#restsUntil;
-  }
+export class HeavyAccounts {
+  readonly #accounts = new Map<string, Turn>();
+  /** The virtual time, at which accounts join the queue. */
+  #time = 0;
+  #restsUntil = Number.NEGATIVE_INFINITY;
+  /** Deliveries that small turns may still cost during this rest. */
+  #smallLeft = 0;
+  #share = shareFirst;
+  #shareOfPass = 0;
 
   /** Deliveries of one turn of heavy accounts. */
   get share(): number {
@@ -47,13 +60,13 @@ export class HeavyAccounts {
 
   /** Whether the account's events are fanned out in slices. */
   isSliced(account: string): boolean {
-    return (this.#accounts.get(account) ?? 0) >= sliceDeliveriesMin;
+    return (this.#accounts.get(account)?.deliveries ?? 0) >= sliceDeliveriesMin;
   }
 
   /** The account whose slice is next. @param isWaiting whether an account has events */
   nextSliced(now: number, isWaiting: (account: string) => boolean): string | undefined {
     if (now < this.#restsUntil) return undefined;
-    return [...this.#accounts.keys()].find((account) => this.isSliced(account) && isWaiting(account));
+    return this.#inOrder(isWaiting).find(([, turn]) => turn.deliveries >= sliceDeliveriesMin)?.[0];
   }
 
   /** When the next slice may be, in milliseconds on the monotonic clock; infinity if no account waits for one. */
@@ -64,29 +77,42 @@ export class HeavyAccounts {
     return Number.POSITIVE_INFINITY;
   }
 
+  /** When the next pass may take events of heavy accounts, in milliseconds on the monotonic clock. */
+  turnAt(now: number, visits: (account: string) => boolean): number {
+    for (const [account, turn] of this.#accounts) if (visits(account) && this.#isSmall(turn)) return now;
+    return this.#restsUntil;
+  }
+
   /**
-   * Decides which heavy accounts have their turn in the next pass, and which it skips. They get up to their share of the pass;
-   * one account always fits.
+   * Decides which heavy accounts have their turn in the next pass, and which it skips. They get up to their share of the pass; the
+   * first one always fits.
    * @param visits whether the pass may visit the account
    * @param now milliseconds on the monotonic clock
    */
   turns(limits: PassLimits, visits: (account: string) => boolean, now: number): HeavyTurns {
     const resting: string[] = [];
     const entitled: string[] = [];
-    const heavyShare = Math.min(this.#share, limits.deliveries / 2);
-    let left = now < this.#restsUntil ? 0 : heavyShare;
-    let isFirst = now >= this.#restsUntil;
-    for (const [account, deliveries] of this.#accounts) {
-      if (deliveries >= sliceDeliveriesMin || !visits(account)) continue;
-      if (isFirst || deliveries <= left) {
-        left -= deliveries;
-        entitled.push(account);
-      } else resting.push(account);
+    const isRest = now < this.#restsUntil;
+    const heavyShare = Math.min(
+      this.#share,
+      limits.deliveries / 2,
+      isRest ? this.#smallLeft : Number.POSITIVE_INFINITY,
+    );
+    let left = heavyShare;
+    let isFirst = !isRest;
+    for (const [account, turn] of this.#inOrder(visits)) {
+      const { deliveries } = turn;
+      const fits = isFirst || (deliveries <= left && (!isRest || deliveries <= smallMax));
       isFirst = false;
+      if (fits) left -= deliveries;
+      if (deliveries >= sliceDeliveriesMin) continue;
+      (fits ? entitled : resting).push(account);
     }
     // An account that cannot be remembered would be skipped for ever.
-    const skipsFrom = this.#accounts.size < rememberedMax ? heavyShare : limits.deliveries;
-    return { resting, entitled, heavyShare: Math.floor(heavyShare), skipsFrom };
+    const isFull = this.#accounts.size >= rememberedMax;
+    const skipsFrom = isFull ? limits.deliveries : isRest ? 0 : heavyShare;
+    this.#shareOfPass = Math.max(Math.floor(heavyShare), 0);
+    return { resting, entitled, heavyShare: this.#shareOfPass, skipsFrom };
   }
 
   /**
@@ -95,33 +121,30 @@ export class HeavyAccounts {
    * @param isBehind whether this node has enough to send for a while
    */
   learn(pass: FanOutPass, now: number, durationMs: number, isBehind: boolean): void {
-    for (const heavy of pass.skipped) {
-      // Counted again, it may have become larger. An account that rests is not counted.
-      if (!this.#accounts.has(heavy.account) || heavy.deliveries >= sliceDeliveriesMin) this.#append(heavy);
-    }
-    // To the end of the queue, in the order of their turns.
-    const taken = new Map(pass.heavy.map((heavy) => [heavy.account, heavy]));
-    const known = [...this.#accounts.keys()].filter((account) => taken.has(account));
-    for (const account of known) this.#accounts.delete(account);
-    for (const account of [...known, ...taken.keys()]) {
-      if (!this.#accounts.has(account)) this.#append(taken.get(account) as HeavyAccount);
+    // An account that rests is not counted: it is skipped with 0.
+    for (const heavy of [...pass.heavy, ...pass.skipped]) if (heavy.deliveries > 0) this.#remember(heavy);
+    const share = this.#shareOfPass / Math.max(pass.heavy.length, 1);
+    let taken = 0;
+    for (const { account, deliveries } of pass.heavy) {
+      // It had as many events as fit in its part of the share, at least one.
+      const cost = Math.max(deliveries, share);
+      taken += cost;
+      this.#advance(account, cost);
     }
     // One whose next event is cheap has its turns like any other. In this queue it would be the first in every pass.
-    const stays = new Set([...taken.keys(), ...pass.skipped.map(({ account }) => account)]);
+    const stays = new Set([...pass.heavy, ...pass.skipped].map(({ account }) => account));
     for (const { account, hasMore } of pass.visited) {
       if (!hasMore || !stays.has(account)) this.#accounts.delete(account);
     }
     if (pass.heavy.length === 0) return;
     const hasMore = pass.skipped.length > 0 || pass.visited.some((each) => each.hasMore);
-    this.#adjust(now, durationMs, hasMore, isBehind);
+    this.#adjust(now, durationMs, hasMore, isBehind, taken);
   }
 
   /** Learns from a slice. @param isFull whether the event has further lanes */
   learnSlice(account: string, isFull: boolean, now: number, durationMs: number, isBehind: boolean): void {
-    const deliveries = this.#accounts.get(account);
-    this.#accounts.delete(account);
-    if (deliveries !== undefined) this.#append({ account, deliveries });
-    this.#adjust(now, durationMs, isFull, isBehind);
+    this.#advance(account, this.#share);
+    this.#adjust(now, durationMs, isFull, isBehind, 0);
   }
 
   /** The account has no events left, or no longer many subscriptions. */
@@ -129,15 +152,45 @@ export class HeavyAccounts {
     this.#accounts.delete(account);
   }
 
-  #adjust(now: number, durationMs: number, isLimited: boolean, isBehind: boolean): void {
+  /** @param taken deliveries that the pass took of heavy accounts; 0 for a slice, which is not during a rest */
+  #adjust(now: number, durationMs: number, isLimited: boolean, isBehind: boolean, taken: number): void {
     if (durationMs > passMsMax) this.#share = Math.max(this.#share / 2, shareMin);
     else if (isLimited && durationMs < passMsMax / 2)
       this.#share = Math.min(this.#share * 2, passLimits.deliveries / 2);
-    this.#restsUntil = isBehind ? now + Math.min(durationMs * restFactor, restMsMax) : now;
+    if (!isBehind) this.#restsUntil = now;
+    // Small turns do not prolong the rest.
+    else if (now - durationMs < this.#restsUntil) this.#smallLeft -= taken;
+    else {
+      this.#restsUntil = now + Math.min(durationMs * restFactor, restMsMax);
+      this.#smallLeft = smallOfRestMax;
+    }
   }
 
-  #append({ account, deliveries }: HeavyAccount): void {
-    if (this.#accounts.has(account) || this.#accounts.size < rememberedMax)
-      this.#accounts.set(account, deliveries);
+  /** The accounts that may have a turn, the one whose turn ends first is first. */
+  #inOrder(visits: (account: string) => boolean): [account: string, turn: Turn][] {
+    const waiting = [...this.#accounts].filter(([account]) => visits(account));
+    return waiting.sort(([, one], [, other]) => one.endsAt - other.endsAt);
+  }
+
+  #isSmall({ deliveries }: Turn): boolean {
+    return deliveries <= Math.min(smallMax, this.#smallLeft);
+  }
+
+  #remember({ account, deliveries }: HeavyAccount): void {
+    const known = this.#accounts.get(account);
+    // Its next event may cost more or less than the last one.
+    if (known !== undefined) known.deliveries = deliveries;
+    else if (this.#accounts.size < rememberedMax) {
+      const cost = deliveries >= sliceDeliveriesMin ? this.#share : deliveries;
+      this.#accounts.set(account, { deliveries, endsAt: this.#time + cost });
+    }
+  }
+
+  /** The account has had a turn. */
+  #advance(account: string, deliveries: number): void {
+    const turn = this.#accounts.get(account);
+    if (turn === undefined) return;
+    this.#time += deliveries / this.#accounts.size;
+    turn.endsAt += deliveries;
   }
 }

@@ -160,7 +160,7 @@ export class Leader {
     }
     this.#size.grow();
     const isResting = pass.rows === 0 && pass.skipped.length > 0;
-    return isResting ? Math.max(0, this.#heavy.restsUntil - endedAt) : 0;
+    return isResting ? Math.max(1, this.#heavy.turnAt(endedAt, visits) - endedAt) : 0;
   }
 
   /**

@@ -71,11 +71,50 @@ test('heavy accounts that a pass does not visit keep their turn', () => {
   );
 });
 
-test('an account that is larger than the share of heavy accounts has its turn alone', () => {
+test('an account that is larger than the share of heavy accounts has its turn alone, less often than a smaller one', () => {
   const accounts = new HeavyAccounts();
-  const all = [heavy('a', 4_000), heavy('b', 100)];
+  const all = [heavy('a', 4_000), heavy('b', 500)];
   accounts.learn(passOf(all), 0, usualMs, false);
-  assert.deepEqual(runPasses(accounts, all, 3), [['a'], ['b'], ['a']]);
+  const passes = runPasses(accounts, all, 100);
+  const [large, small] = ['a', 'b'].map((name) => passes.filter((taken) => taken.includes(name)).length);
+  assert.equal((large ?? 0) + (small ?? 0), 100);
+  // A turn of the smaller one takes two events: a quarter of the other’s deliveries.
+  assert.deepEqual([large, small], [19, 81]);
+});
+
+test('an event for 40 lanes comes before events for 2,400 lanes, however many accounts have them', () => {
+  const accounts = new HeavyAccounts();
+  const large = Array.from({ length: 20 }, (_, index) => heavy(`${index}`, 2_400));
+  accounts.learn(passOf([], large), 0, usualMs, false);
+  runPasses(accounts, large, 30);
+  for (let count = 0; count < 10; count += 1) {
+    accounts.learn(passOf([], [heavy('small', 40)]), 0, usualMs, false);
+    assert.deepEqual(accounts.turns(limits, every, 0).entitled, ['small']);
+    accounts.learn(passOf([heavy('small', 40)], [], ['small']), 0, usualMs, false);
+  }
+  // The others have their turns one after the other.
+  assert.equal(new Set(runPasses(accounts, large, 20).flat()).size, 20);
+});
+
+test('a slice of an event waits for the turns of smaller events, and these for slices', () => {
+  const accounts = new HeavyAccounts();
+  const all = [heavy('a', 1_000), heavy('b', 1_000)];
+  accounts.learn(passOf([], [...all, heavy('sliced', 5_001)]), 0, usualMs, true);
+  const order: string[] = [];
+  let now = 0;
+  for (let count = 0; count < 9; count += 1) {
+    now += 10_000;
+    const { entitled, resting } = accounts.turns(limits, every, now);
+    const taken = all.filter(({ account }) => entitled.includes(account));
+    order.push(...entitled);
+    const skipped = resting.map((account) => ({ account, deliveries: 0 }));
+    accounts.learn(passOf(taken, skipped), now + usualMs, usualMs, true);
+    const sliced = accounts.nextSliced(now + usualMs, every);
+    if (sliced === undefined) continue;
+    order.push(sliced);
+    accounts.learnSlice(sliced, true, now + 2 * usualMs, usualMs, true);
+  }
+  assert.deepEqual(order, ['a', 'b', 'sliced', 'a', 'b', 'sliced', 'a', 'b', 'sliced']);
 });
 
 test('heavy accounts that a pass left out come before those that it took', () => {
@@ -88,14 +127,34 @@ test('while the node has enough to send, heavy accounts rest for three times the
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a')]), 1_000, 50, true);
   assert.deepEqual(accounts.turns(limits, every, 1_149).resting, ['a']);
-  assert.equal(accounts.restsUntil, 1_150);
+  assert.equal(accounts.turnAt(1_000, every), 1_150);
   assert.deepEqual(accounts.turns(limits, every, 1_150).resting, []);
 });
 
 test('heavy accounts rest for a second at most', () => {
   const accounts = new HeavyAccounts();
   accounts.learn(passOf([heavy('a')]), 1_000, 4_000, true);
-  assert.equal(accounts.restsUntil, 2_000);
+  assert.equal(accounts.turnAt(1_000, every), 2_000);
+});
+
+test('small turns of some cost do not wait for a rest, and do not prolong it', () => {
+  const accounts = new HeavyAccounts();
+  accounts.learn(passOf([heavy('a', 2_400)]), 1_000, 500, true);
+  let turns = 0;
+  for (let now = 1_001; now < 1_100; now += 1) {
+    // New accounts are skipped, whatever they cost, and known from then on.
+    assert.equal(accounts.turns(limits, every, now).skipsFrom, 0);
+    accounts.learn(passOf([], [heavy('b', 40), heavy('c', 251)]), now, 1, true);
+    const { entitled, heavyShare } = accounts.turns(limits, every, now);
+    assert.ok(heavyShare <= 1_000);
+    if (entitled.length === 0) continue;
+    assert.deepEqual(entitled, ['b']);
+    assert.equal(accounts.turnAt(now, every), now);
+    turns += 1;
+    accounts.learn(passOf([heavy('b', 40)], [], ['b']), now, 1, true);
+  }
+  assert.ok(turns > 0 && turns <= 25, `${turns}`);
+  assert.equal(accounts.turnAt(1_100, every), 2_000);
 });
 
 test('heavy accounts do not rest while the node has little to send', () => {
