@@ -71,7 +71,7 @@ test('heavy accounts that a pass does not visit keep their turn', () => {
   );
 });
 
-test('an account that is larger than the share of heavy accounts has its turn alone, less often than a smaller one', () => {
+test('an account larger than the share of heavy accounts has its turn alone, less often than smaller ones', () => {
   const accounts = new HeavyAccounts();
   const all = [heavy('a', 4_000), heavy('b', 500)];
   accounts.learn(passOf(all), 0, usualMs, false);

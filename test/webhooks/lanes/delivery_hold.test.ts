@@ -30,7 +30,6 @@ import {
 import { createDatabase } from '../../support/database/database.ts';
 import { startDatabaseProxy } from '../../support/database/database_proxy.ts';
 import { openTestDatabase } from '../../support/database/open_database.ts';
-import { runs } from '../../support/runner/tier.ts';
 import { runCommand } from '../../support/servers/process.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { startTwoNodes } from '../../support/servers/two_nodes.ts';
@@ -46,6 +45,7 @@ import {
   subscribe,
   until,
 } from '../../support/webhooks/apps.ts';
+import { publishOnAndOn } from '../../support/webhooks/load.ts';
 import { accept, countNow, type Subscriber, startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 async function silence(db: Database): Promise<void> {
@@ -53,47 +53,6 @@ async function silence(db: Database): Promise<void> {
     create or replace function notify_lane_changed(lane bigint) returns void language sql as 'select'`.execute(
     db,
   );
-}
-
-/** Events in each batch. Some hundred events a second, or some thousand, are enough: more only keep the processor busy. */
-const batch = runs(10, 50);
-
-/** Events of an account that its subscriber has not received yet: an ordered lane on a slow machine would fall ever further behind. */
-const aheadMax = 4 * batch;
-
-/** Publishes continuously until the test stops it. With a `subscriber`, it waits while this one is `aheadMax` events behind. */
-function publishOnAndOn(
-  t: TestContext,
-  publisher: Request,
-  account: { id: string },
-  subscriber?: Subscriber,
-) {
-  let isOver = false;
-  let mark = 0;
-  const isAhead = () =>
-    subscriber !== undefined &&
-    mark - subscriber.received.filter(({ body }) => body.includes(account.id)).length > aheadMax;
-  const running = (async () => {
-    while (!isOver) {
-      if (isAhead()) {
-        await sleep(20);
-        continue;
-      }
-      const marks = Array.from({ length: batch }, (_, index) => `${account.id} ${mark + index}`);
-      mark += batch;
-      await publish(publisher, account, marks);
-      await sleep(20);
-    }
-  })();
-  running.catch(() => {});
-  const stop = async () => {
-    isOver = true;
-    await running;
-  };
-  t.after(async () => {
-    isOver = true;
-  });
-  return { stop, count: () => mark };
 }
 
 /** @param end ends the subscriber's right to its deliveries, while more events are published */
