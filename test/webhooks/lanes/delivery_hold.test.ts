@@ -41,7 +41,6 @@ import {
   createSubscribingClient,
   fannedOut,
   publish,
-  type Request,
   subscribe,
   until,
 } from '../../support/webhooks/apps.ts';
