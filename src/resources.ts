@@ -123,8 +123,8 @@ function createEvents(
   app: FastifyInstance,
   { db, secret, config, platform, webhooks, authorization }: ResourceParts,
 ): AgentEvents {
-  const { quotas, appSubscriptions, allow } = platform.webhooks;
-  const { catalogue, reader, watch, handshakes } = webhooks;
+  const { appSubscriptions, allow } = platform.webhooks;
+  const { catalogue, quotas, reader, watch, handshakes } = webhooks;
   return new AgentEvents({
     ...{ db, catalogue, reader, watch, handshakes, quotas, appSubscriptions, settings: platform.mcp.events },
     sealer: createSealer(secret, 'subscription-secret'),
@@ -176,14 +176,23 @@ function registerApiRoutes(
   );
   registerRoot(api, guard, authorization.subjectOf, links, (principal) => webhooks.quotasOf(principal));
   registerCollections(api, guard, platform.collections, operations);
-  const { onPublished, onErased, catalogue, presenter, reader, watch, handshakes, clientCertificate } =
-    webhooks;
+  const {
+    onPublished,
+    onErased,
+    catalogue,
+    quotas,
+    presenter,
+    reader,
+    watch,
+    handshakes,
+    clientCertificate,
+  } = webhooks;
   const { eventKinds: kinds, webhooks: settings } = platform;
   registerEvents(
     { ...route, catalogue, config, settings, deliveryKeys, clientCertificate, onPublished, onErased },
     kinds,
   );
-  const { allow, appSubscriptions, quotas, headers: headerNames } = settings;
+  const { allow, appSubscriptions, headers: headerNames } = settings;
   registerWebhooksApi(
     {
       ...route,

@@ -18,6 +18,7 @@ import { loadPlatform } from '../../src/platform.ts';
 import { newLane } from '../../src/webhooks/subscriptions/delivery_id.ts';
 import { makeSecret } from '../../src/webhooks/subscriptions/signature.ts';
 import { createSubscription } from '../../src/webhooks/subscriptions/subscription.ts';
+import { SubscriptionQuotas } from '../../src/webhooks/subscriptions/subscription_quotas.ts';
 import { createTestClient, mintAccessToken } from '../../test/support/clients/oauth.ts';
 import { freePort, testSecret } from '../../test/support/servers/server.ts';
 import { childrenOf } from './processes.ts';
@@ -222,6 +223,7 @@ export async function addSubscription(
     },
     makeSecret(),
     createSealer(testSecret, 'subscription-secret'),
+    new SubscriptionQuotas(bench.db),
   );
   if (made === undefined) throw new Error('the subscription was refused');
 }

@@ -41,7 +41,7 @@ import {
 import type { WebhookSettings } from './settings.ts';
 import { startAgentSweep } from './subscriptions/agent_sweep.ts';
 import { ownerOf } from './subscriptions/owner.ts';
-import { readQuotaUse, readResponseUse } from './subscriptions/subscription_quotas.ts';
+import { SubscriptionQuotas } from './subscriptions/subscription_quotas.ts';
 
 export interface WebhooksOptions {
   /** Used by requests. */
@@ -82,6 +82,7 @@ export interface Webhooks {
   readonly catalogue: Catalogue;
   /** Builds the bodies that subscriptions get. */
   readonly presenter: Presenter;
+  readonly quotas: SubscriptionQuotas;
   /** Reads events by sequence. */
   readonly reader: EventReader;
   /** Wakes those who wait for events. */
@@ -124,12 +125,14 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
   const presenter = new Presenter(presentationOf(options, catalogue), (error) =>
     options.logger.warn({ err: error }, 'an event could not be shown in an earlier version'),
   );
+  const quotas = new SubscriptionQuotas(db, options.settings.quotas);
   const { reader, watch } = createReader(options, catalogue, presenter);
   let stopSweep = async () => {};
 
   return {
     catalogue,
     presenter,
+    quotas,
     reader,
     watch,
     handshakes,
@@ -140,8 +143,7 @@ export function createWebhooks(options: WebhooksOptions): Webhooks {
     async quotasOf(principal) {
       if (!principal.scopes.has('read:webhooks') && !principal.scopes.has('write:webhooks')) return null;
       const owner = ownerOf(principal, 'read');
-      const { quotas } = options.settings;
-      const uses = [...(await readQuotaUse(db, owner, quotas)), await readResponseUse(db, owner, quotas)];
+      const uses = [...(await quotas.readUses(owner)), await quotas.readResponseUse(owner)];
       return Object.fromEntries(uses.map(({ name, limit, left }) => [name, { limit, left }]));
     },
     async workers() {

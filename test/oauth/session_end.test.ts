@@ -11,6 +11,7 @@ import { runHousekeeping } from '../../src/oauth/housekeeping.ts';
 import { endSessions } from '../../src/oauth/storage/end_sessions.ts';
 import { makeSecret } from '../../src/webhooks/subscriptions/signature.ts';
 import { createSubscription } from '../../src/webhooks/subscriptions/subscription.ts';
+import { SubscriptionQuotas } from '../../src/webhooks/subscriptions/subscription_quotas.ts';
 import { formsOf, TestBrowser } from '../support/browser/browser.ts';
 import { requester } from '../support/clients/api_client.ts';
 import {
@@ -154,7 +155,11 @@ test('deliveries of a subscription that the reference adds during the sign-out a
   const isAdded = Promise.withResolvers<string>();
   const mayCommit = Promise.withResolvers<void>();
   const adding = db.transaction().execute(async (tx) => {
-    isAdded.resolve(String((await createSubscription(tx, owner, fields, makeSecret(), sealer))?.id));
+    isAdded.resolve(
+      String(
+        (await createSubscription(tx, owner, fields, makeSecret(), sealer, new SubscriptionQuotas(db)))?.id,
+      ),
+    );
     await mayCommit.promise;
   });
   const id = await isAdded.promise;

@@ -17,7 +17,6 @@ import type { Presenter } from '../../webhooks/sending/presentation.ts';
 import type { AppSubscriptions } from '../../webhooks/subscriptions/app_subscription_modes.ts';
 import { mayOwnSubscriptions } from '../../webhooks/subscriptions/app_subscriptions.ts';
 import type { HeaderNames } from '../../webhooks/subscriptions/delivery_headers.ts';
-import type { Quotas } from '../../webhooks/subscriptions/quotas.ts';
 import { makeSecret } from '../../webhooks/subscriptions/signature.ts';
 import {
   createSubscription,
@@ -26,7 +25,11 @@ import {
   ownerGone,
   type Subscription,
 } from '../../webhooks/subscriptions/subscription.ts';
-import { QuotaExceeded, type QuotaUse } from '../../webhooks/subscriptions/subscription_quotas.ts';
+import {
+  QuotaExceeded,
+  type QuotaUse,
+  type SubscriptionQuotas,
+} from '../../webhooks/subscriptions/subscription_quotas.ts';
 import type { RouteParts } from '../route.ts';
 import { type BodyRules, fieldsOf, type NewSubscription } from './subscription_body.ts';
 import { mayChange, representSubscription } from './subscription_representation.ts';
@@ -39,7 +42,7 @@ export interface WebhookRoutesOptions extends RouteParts, BodyRules, HandshakeRu
   sealer: Sealer;
   config: Config;
   appSubscriptions: AppSubscriptions;
-  quotas: Quotas;
+  quotas: SubscriptionQuotas;
   headerNames: HeaderNames;
   /** Of deliveries to agents. */
   webhookId: WebhookId;
@@ -129,15 +132,10 @@ export async function createResponse(
   const { headers, auth = null, secret } = body;
   const { sealer, quotas } = options;
   const fields = fieldsOf(body, options);
-  const subscription = await createSubscription(
-    tx,
-    owner,
-    fields,
-    secret,
-    sealer,
-    { headers: headers ?? {}, auth },
-    quotas,
-  ).catch((error) => {
+  const subscription = await createSubscription(tx, owner, fields, secret, sealer, quotas, {
+    headers: headers ?? {},
+    auth,
+  }).catch((error) => {
     throw error instanceof QuotaExceeded ? quotaProblem(error.quota) : error;
   });
   if (subscription === undefined) throw ownerGone();

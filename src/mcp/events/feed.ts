@@ -27,10 +27,9 @@ import {
   renewAgentSubscription,
 } from '../../webhooks/subscriptions/agent_subscription.ts';
 import type { AppSubscriptions } from '../../webhooks/subscriptions/app_subscription_modes.ts';
-import type { Quotas } from '../../webhooks/subscriptions/quotas.ts';
 import { makeSecret } from '../../webhooks/subscriptions/signature.ts';
 import { setVersion } from '../../webhooks/subscriptions/subscription.ts';
-import { QuotaExceeded } from '../../webhooks/subscriptions/subscription_quotas.ts';
+import { QuotaExceeded, type SubscriptionQuotas } from '../../webhooks/subscriptions/subscription_quotas.ts';
 import type { RpcError } from '../json_rpc.ts';
 import type { AgentEventSettings } from '../settings.ts';
 import { readArguments } from './arguments.ts';
@@ -44,7 +43,7 @@ export interface FeedOptions {
   /** The newest version of the kinds; null if none has versions. */
   newestVersion: string | null;
   settings: AgentEventSettings;
-  quotas: Quotas;
+  quotas: SubscriptionQuotas;
   appSubscriptions: AppSubscriptions;
   sealer: Sealer;
   cursors: AgentCursors;

@@ -13,9 +13,8 @@ import { type Database, inTransaction, type Transaction } from '../../database/d
 import type { Filter } from '../../events/filter.ts';
 import { freeOf } from '../../shared/share.ts';
 import type { Owner } from './owner.ts';
-import type { Quotas } from './quotas.ts';
 import { createSubscription, type Format } from './subscription.ts';
-import { lockQuotas, QuotaExceeded } from './subscription_quotas.ts';
+import { lockQuotas, QuotaExceeded, type SubscriptionQuotas } from './subscription_quotas.ts';
 
 /** `poll` is for `events/poll` and `events/stream`. */
 export type AgentMode = 'webhook' | 'poll';
@@ -87,7 +86,7 @@ export interface NewAgentSubscription {
 
 /**
  * Creates a subscription, unless a live one has the key. Concurrent calls with one key create one. Use it in a transaction that does
- * nothing slow: it locks the account and the client.
+ * nothing slow: it locks the account.
  * @param quotas of all subscriptions @param agentQuotas of those of agents, besides
  * @returns undefined if the grant was withdrawn
  * @throws QuotaExceeded
@@ -96,13 +95,13 @@ export async function createAgentSubscription(
   db: Database | Transaction,
   wanted: NewAgentSubscription,
   sealer: Sealer,
-  quotas: Quotas,
+  quotas: SubscriptionQuotas,
   agentQuotas: AgentQuotas,
 ): Promise<{ subscription: AgentSubscription; isNew: boolean } | undefined> {
   return inTransaction(db, async (tx) => {
     const { owner, mode, key, name, url, secret, format, version, description, retrySchedule, filter } =
       wanted;
-    // From here on, no other transaction creates a subscription of the owner.
+    // From here on, no other transaction creates a subscription of the account.
     await lockQuotas(tx, owner);
     // Before any subscription, as withdrawals do.
     const { rows: grants } = await sql`
@@ -125,7 +124,7 @@ export async function createAgentSubscription(
       },
       ...{ ordered: false, rateLimit: null, handshake: false },
     };
-    const created = await createSubscription(tx, owner, fields, secret, sealer, {}, quotas);
+    const created = await createSubscription(tx, owner, fields, secret, sealer, quotas);
     if (created === undefined) return undefined;
     const { rows } = await sql<Row>`
       insert into agent_subscriptions (id, lane, grant_id, account_id, mode, key, name, arguments, scope, expires_at, verified_at)

@@ -14,7 +14,8 @@ export interface Quotas {
   readonly subscriptionsPerAccount: number;
   /**
    * Subscriptions of one app: those of its users' grants, and its own (at most 20). A user that has some gets
-   * at most as many as the others leave free, after an eighth of the quota for users that have none.
+   * at most as many as the others leave free, after an eighth of the quota for users that have none. Users who
+   * create some at the same time can exceed it a little.
    * @default 100,000
    */
   readonly subscriptionsPerClient: number;

@@ -15,11 +15,10 @@ import { type Filter, filterPath } from '../../events/filter.ts';
 import { Problem } from '../../http/problem.ts';
 import { newLane } from './delivery_id.ts';
 import type { Owner } from './owner.ts';
-import { defaultQuotas, type Quotas } from './quotas.ts';
 import type { SignatureShape } from './signature.ts';
 import { type StaticHeaders, sealHeaders } from './static_headers.ts';
 import { type GivenAuth, type ShownAuth, storedAuth } from './subscriber_auth.ts';
-import { lockQuotas, requireQuota } from './subscription_quotas.ts';
+import { lockQuotas, type SubscriptionQuotas } from './subscription_quotas.ts';
 
 export type { Owner } from './owner.ts';
 
@@ -212,8 +211,8 @@ export async function createSubscription(
   fields: SubscriptionFields,
   secret: string,
   sealer: Sealer,
+  quotas: SubscriptionQuotas,
   { headers = {}, auth = null }: SentBesides = {},
-  quotas: Quotas = defaultQuotas,
 ): Promise<Subscription | undefined> {
   const id = newId();
   return inTransaction(db, async (tx) => {
@@ -235,7 +234,7 @@ export async function createSubscription(
         select from clients where id = ${owner.clientId} and not is_stopped for key share`.execute(tx);
       if (rows.length === 0) return undefined;
     }
-    await requireQuota(tx, owner, quotas);
+    await quotas.require(tx, owner);
     const filter = storedFilter(fields.filter);
     const authStored = storedAuth(auth, id, sealer);
     const { rows } = await sql<SubscriptionRow>`

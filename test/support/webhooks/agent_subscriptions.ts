@@ -8,8 +8,8 @@ import {
   createAgentSubscription,
   type NewAgentSubscription,
 } from '../../../src/webhooks/subscriptions/agent_subscription.ts';
-import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
 import { makeSecret } from '../../../src/webhooks/subscriptions/signature.ts';
+import { SubscriptionQuotas } from '../../../src/webhooks/subscriptions/subscription_quotas.ts';
 import { testSecret } from '../servers/server.ts';
 import type { App } from './apps.ts';
 
@@ -49,5 +49,11 @@ export function addAgentSubscription(
   fields: Partial<NewAgentSubscription> = {},
   limits: AgentQuotas = { subscriptionsPerGrant: 20, subscriptionsPerAccount: 100 },
 ) {
-  return createAgentSubscription(db, wantedSubscription(app, fields), sealer, defaultQuotas, limits);
+  return createAgentSubscription(
+    db,
+    wantedSubscription(app, fields),
+    sealer,
+    new SubscriptionQuotas(db),
+    limits,
+  );
 }

@@ -8,7 +8,7 @@ import {
   createAgentSubscription,
   type NewAgentSubscription,
 } from '../../../src/webhooks/subscriptions/agent_subscription.ts';
-import { defaultQuotas } from '../../../src/webhooks/subscriptions/quotas.ts';
+import { SubscriptionQuotas } from '../../../src/webhooks/subscriptions/subscription_quotas.ts';
 import { type TestServer, testSecret } from '../servers/server.ts';
 import type { App } from './apps.ts';
 
@@ -46,7 +46,7 @@ export async function addAgentWebhook(
       ...fields,
     },
     createSealer(testSecret, 'subscription-secret'),
-    defaultQuotas,
+    new SubscriptionQuotas(db),
     { subscriptionsPerGrant: 20, subscriptionsPerAccount: 100 },
   );
   if (made === undefined) throw new Error('the grant is withdrawn');

@@ -6,6 +6,7 @@ import { sql } from 'kysely';
 import { createSealer } from '../../../src/crypto/sealing.ts';
 import { makeSecret } from '../../../src/webhooks/subscriptions/signature.ts';
 import { createSubscription } from '../../../src/webhooks/subscriptions/subscription.ts';
+import { SubscriptionQuotas } from '../../../src/webhooks/subscriptions/subscription_quotas.ts';
 import { disableByWorker } from '../../../src/webhooks/subscriptions/subscription_state.ts';
 import { requester } from '../../support/clients/api_client.ts';
 import { createTestAccount, mintAccessToken } from '../../support/clients/oauth.ts';
@@ -196,7 +197,14 @@ test('webhooks 73: a client’s recovery follows the grants of that time, and a 
     filter: null,
   };
   const sealer = createSealer(testSecret, 'subscription-secret');
-  const made = await createSubscription(server.db, owner, fields, makeSecret(), sealer);
+  const made = await createSubscription(
+    server.db,
+    owner,
+    fields,
+    makeSecret(),
+    sealer,
+    new SubscriptionQuotas(server.db),
+  );
   await sql`
     insert into recoveries (id, lane, since, until, states, missing_day)
     values (gen_random_uuid(), ${made?.lane}, now() - interval '1 day', now(), '{missing}', (now() - interval '1 day')::date)`.execute(

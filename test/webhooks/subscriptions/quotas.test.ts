@@ -11,6 +11,7 @@ import { createTestAccount, createTestClient, mintAccessToken } from '../../supp
 import { startTestServer, type TestServer } from '../../support/servers/server.ts';
 import {
   type App,
+  addPaused,
   appScopes,
   createApp,
   createPublisher,
@@ -76,13 +77,28 @@ test('a second consent of the same user to an app adds no second quota', async (
 test('an app’s subscriptions are limited by its quota over all users', async (t) => {
   const server = await startWith(t, { subscriptionsPerClient: 4 });
   const client = await createTestClient(server, { scopes: appScopes });
-  const requests: App['request'][] = [];
+  const made: number[] = [];
   for (const _index of range(6)) {
     const account = await createTestAccount(server);
     const { accessToken } = await mintAccessToken(server, { account, client, scopes: appScopes });
-    requests.push(requester(server, accessToken));
+    made.push(await makeAtOnce([requester(server, accessToken)], 'quota-client-subscriptions'));
   }
-  assert.equal(await makeAtOnce(requests, 'quota-client-subscriptions'), 4);
+  assert.deepEqual(made, [1, 1, 1, 1, 0, 0]);
+});
+
+test('the quota of an app with many subscriptions applies to users that have none', async (t) => {
+  const server = await startWith(t, { subscriptionsPerClient: 150 });
+  const app = await createApp(server);
+  const { accessToken } = await mintAccessToken(server, {
+    ...{ account: await createTestAccount(server), client: { id: app.clientId }, scopes: appScopes },
+  });
+  const request = requester(server, accessToken);
+  const left = async () => (await request('GET', '/api')).body.quotas.client_subscriptions.left;
+  await addPaused(server.db, app, 120);
+  assert.equal(await left(), 30);
+  await addPaused(server.db, app, 30);
+  await until(left, (count) => count === 0);
+  assert.equal(await makeAtOnce([request], 'quota-client-subscriptions'), 0);
 });
 
 test('users with many subscriptions of an app leave some to users that have none', async (t) => {
