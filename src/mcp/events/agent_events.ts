@@ -13,6 +13,7 @@ import { type FeedRequest, Feeds } from './feed.ts';
 import { type AgentKind, agentKinds } from './kinds.ts';
 import { listKinds } from './list.ts';
 import { poll } from './poll.ts';
+import { ResumeTurns } from './resume_turns.ts';
 import { EventStreams } from './stream.ts';
 import { Subscriber, type SubscriberOptions } from './subscribe.ts';
 import { unsubscribe } from './unsubscribe.ts';
@@ -20,7 +21,8 @@ import { unsubscribe } from './unsubscribe.ts';
 /** Maximum characters of the parameters as JSON. */
 const paramsMax = 65_536;
 
-export interface AgentEventOptions extends Omit<SubscriberOptions, 'kinds' | 'newestVersion' | 'errors'> {
+export interface AgentEventOptions
+  extends Omit<SubscriberOptions, 'kinds' | 'newestVersion' | 'errors' | 'turns'> {
   catalogue: Catalogue;
   /** Of open streams of events. */
   slots: StreamSlots;
@@ -53,6 +55,7 @@ export class AgentEvents {
       kinds: this.#kinds,
       newestVersion: catalogue.newestVersion,
       errors: this.#errors,
+      turns: new ResumeTurns(this.#errors),
     };
     this.#feeds = new Feeds(shared);
     this.#subscriber = new Subscriber(shared);

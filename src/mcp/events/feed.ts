@@ -8,13 +8,11 @@
 import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { Principal } from '../../grants/principal.ts';
-import { callerOfToken } from '../../http/overload/caller.ts';
-import { waitElsewhere } from '../../http/overload/request_place.ts';
-import { LimitedWork, NoTurnError } from '../../shared/limited_work.ts';
 import {
   type AgentLane,
   type AgentLaneFinder,
   createAgentLaneFinder,
+  findResumePoint,
   readAgentEnd,
   resumeInLane,
 } from '../../webhooks/reader/agent_lane.ts';
@@ -35,6 +33,7 @@ import type { AgentEventSettings } from '../settings.ts';
 import { readArguments } from './arguments.ts';
 import { type EventErrors, refusedParams } from './errors.ts';
 import type { AgentKind } from './kinds.ts';
+import type { ResumeTurns } from './resume_turns.ts';
 
 export interface FeedOptions {
   db: Database;
@@ -50,6 +49,7 @@ export interface FeedOptions {
   reader: EventReader;
   watch: LaneWatch;
   errors: EventErrors;
+  turns: ResumeTurns;
   /** Call it after a replay was stored. */
   recover: () => void;
 }
@@ -62,13 +62,6 @@ const maxAgeMsMax = 366 * 86_400_000;
 const roundsMax = 5;
 /** How often to ask again while three replays of a lane are running, in milliseconds. */
 const busyMs = 5_000;
-
-/**
- * Lanes in which agents continue at once with the cursor of another one. The statement takes as long as the lane has deliveries, and an agent can
- * repeat the cursor at will. And how many such requests of an app may wait for their turn in one account.
- */
-const resumedMax = 2;
-const waitingMax = 4;
 
 /** What a request asks for. */
 export interface FeedRequest {
@@ -99,7 +92,6 @@ export interface FeedPlace {
 export class Feeds {
   readonly #options: FeedOptions;
   readonly #findLane: AgentLaneFinder;
-  readonly #resuming = new LimitedWork(resumedMax);
 
   constructor(options: FeedOptions) {
     this.#options = options;
@@ -207,20 +199,12 @@ export class Feeds {
     return (await renewAgentSubscription(db, id, laneMs)) !== undefined;
   }
 
-  async #resume(
-    lane: AgentLane,
-    place: AgentPlace,
-    { accountId, clientId, maxAgeMs }: Pick<FeedRequest, 'accountId' | 'clientId' | 'maxAgeMs'>,
-  ): Promise<FeedPlace> {
-    const { db, errors, recover } = this.#options;
-    const busy = () => errors.create('ResourceExhausted', { limit: 'replays', retryAfterMs: busyMs });
-    const caller = callerOfToken({ accountId, clientId });
-    if (this.#resuming.isFull(caller, waitingMax)) throw busy();
-    const resume = () => resumeInLane(db, lane.lane, place, maxAgeMs);
-    const resumed = await waitElsewhere(() => this.#resuming.run(caller, resume)).catch((error: unknown) => {
-      throw error instanceof NoTurnError ? busy() : error;
-    });
-    if (resumed === undefined) throw busy();
+  async #resume(lane: AgentLane, place: AgentPlace, request: FeedRequest): Promise<FeedPlace> {
+    const { db, turns, recover } = this.#options;
+    const resumed = await turns.run(request, async () =>
+      resumeInLane(db, lane.lane, await findResumePoint(db, place, request.maxAgeMs)),
+    );
+    if (resumed === undefined) throw turns.busy();
     const { after, isTruncated, isStarted } = resumed;
     if (isStarted) recover();
     return { lane: { ...lane, isReplaying: lane.isReplaying || isStarted }, after, isTruncated };

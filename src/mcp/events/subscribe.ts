@@ -11,7 +11,7 @@ import type { Transaction } from '../../database/database.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { readAckedPlace, readAgentStatus } from '../../webhooks/log/agent_status.ts';
 import { wakeLane } from '../../webhooks/log/resend.ts';
-import { resumeInLane } from '../../webhooks/reader/agent_lane.ts';
+import { findResumePoint, type ResumePoint, resumeInLane } from '../../webhooks/reader/agent_lane.ts';
 import { agentScheduleSeconds } from '../../webhooks/sending/delivery_policy.ts';
 import type { Handshakes } from '../../webhooks/sending/handshake.ts';
 import { releaseAgent } from '../../webhooks/subscriptions/agent_hold.ts';
@@ -117,10 +117,13 @@ export class Subscriber {
 
   /** @returns undefined if another request created it meanwhile @throws RpcError */
   async #create(wanted: Wanted): Promise<Result | undefined> {
-    const { db, errors, recover } = this.#options;
+    const { db, errors, turns, recover } = this.#options;
+    const { place, maxAgeMs } = wanted;
+    // Before the transaction, which locks the account.
+    const point = place && (await turns.run(wanted, () => findResumePoint(db, place, maxAgeMs)));
     const made = await db
       .transaction()
-      .execute((tx) => this.#insert(tx, wanted))
+      .execute((tx) => this.#insert(tx, wanted, point))
       .catch((error: unknown) => {
         throw error instanceof QuotaExceeded ? exhausted(errors, error) : error;
       });
@@ -132,10 +135,11 @@ export class Subscriber {
   async #insert(
     tx: Transaction,
     wanted: Wanted,
+    point: ResumePoint | null,
   ): Promise<{ result: Result; isReplaying: boolean } | undefined> {
     const { sealer, quotas, settings, newestVersion, errors } = this.#options;
-    const { owner, kind, key, place, url, secret, filter, maxAgeMs } = wanted;
-    // It holds the locks of the account and the app.
+    const { owner, kind, key, place, url, secret, filter } = wanted;
+    // It holds the lock of the account.
     await sql`set local statement_timeout = ${sql.lit(createMsMax)}`.execute(tx);
     await actAsOwner(tx, owner);
     const created = await createAgentSubscription(
@@ -153,7 +157,7 @@ export class Subscriber {
     const { subscription, isNew } = created;
     if (!isNew) return undefined;
     const { lane, createdAt, expiresAt } = subscription;
-    const resumed = place === null ? undefined : await resumeInLane(tx, lane, place, maxAgeMs);
+    const resumed = point === null ? undefined : await resumeInLane(tx, lane, point);
     const { isTruncated = false, isStarted = false } = resumed ?? {};
     // Until something is received, the agent has what it had.
     const start = place === null || isTruncated ? { lane, sequence: 0, at: createdAt } : place;

@@ -138,26 +138,23 @@ export interface ResumedLane {
   isStarted: boolean;
 }
 
+/** From when on a lane must have what an agent does not. */
+export interface ResumePoint {
+  since: Date;
+  /** Whether events between the cursor and this time are lost or were asked to be left out. */
+  isTruncated: boolean;
+}
+
 /**
- * Finds where an agent with a cursor of another lane continues in this one, and replays what this lane does not have. Repeating it with the
- * same cursor adds nothing.
+ * Finds from when on an agent with a cursor of a lane needs events of another one. Reads much of the lane, so never call it with rows locked.
  * @param maxAgeMs events older than this are left out; null for no limit
- * @returns undefined if too many replays of the lane are running
  */
-export async function resumeInLane(
-  db: Database | Transaction,
-  lane: number,
+export async function findResumePoint(
+  db: Database,
   place: AgentPlace,
   maxAgeMs: number | null,
-): Promise<ResumedLane | undefined> {
-  const { rows } = await sql<{
-    since: Date;
-    until: Date;
-    is_truncated: boolean;
-    is_before: boolean;
-    is_covered: boolean;
-    after: string;
-  }>`
+): Promise<ResumePoint> {
+  const { rows } = await sql<{ since: Date; is_truncated: boolean }>`
     with unread as materialized (
       select d.sequence, d.day, d.event from deliveries d
       where d.lane = ${place.lane} and d.sequence > ${place.sequence}::bigint
@@ -193,26 +190,39 @@ export async function resumeInLane(
           clock_timestamp() - ${keptFor(keptDays.deliveries)},
           case when ${maxAgeMs}::float8 is not null then clock_timestamp() - make_interval(secs => ${maxAgeMs}::float8 / 1000) end
         ) as oldest
-    ),
-    start as materialized (
-      select greatest(asked.wanted - make_interval(mins => ${marginMinutes}::int), asked.oldest) as since,
-        asked.has_lost or asked.wanted < asked.oldest as is_truncated
-      from asked
     )
-    select start.since, start.is_truncated, start.since < s.created_at as is_before,
+    select greatest(wanted - make_interval(mins => ${marginMinutes}::int), oldest) as since,
+      has_lost or wanted < oldest as is_truncated
+    from asked`.execute(db);
+  const { since, is_truncated: isTruncated } = rows[0] as (typeof rows)[number];
+  return { since, isTruncated };
+}
+
+/**
+ * Finds where an agent continues in this lane, and replays what the lane does not have. Repeating it with the same point adds nothing.
+ * @returns undefined if too many replays of the lane are running
+ */
+export async function resumeInLane(
+  db: Database | Transaction,
+  lane: number,
+  { since, isTruncated }: ResumePoint,
+): Promise<ResumedLane | undefined> {
+  const { rows } = await sql<{ until: Date; is_before: boolean; is_covered: boolean; after: string }>`
+    select ${since}::timestamptz < s.created_at as is_before,
       -- By then, fan-out sees the subscription.
       s.created_at + interval '1 minute' as until,
       exists (
-        select from recoveries r where r.lane = s.lane and r.since <= start.since and r.state <> 'cancelled'
+        select from recoveries r where r.lane = s.lane and r.since <= ${since}::timestamptz and r.state <> 'cancelled'
       ) as is_covered,
       coalesce((
-        select d.sequence from deliveries d where d.lane = s.lane and d.created_at >= start.since order by d.sequence limit 1
+        select d.sequence from deliveries d
+        where d.lane = s.lane and d.created_at >= ${since}::timestamptz order by d.sequence limit 1
       ), newest_sequence(l) + 1) - 1 as after
-    from start, subscriptions s join lanes l on l.id = s.lane where s.lane = ${lane}`.execute(db);
+    from subscriptions s join lanes l on l.id = s.lane where s.lane = ${lane}`.execute(db);
   const row = rows[0];
   if (row === undefined) return undefined;
-  const resumed = { after: Number(row.after), isTruncated: row.is_truncated, isStarted: false };
+  const resumed = { after: Number(row.after), isTruncated, isStarted: false };
   if (!row.is_before || row.is_covered) return resumed;
-  const recovery = await startRecovery(db, lane, { since: row.since, until: row.until, states: ['missing'] });
+  const recovery = await startRecovery(db, lane, { since, until: row.until, states: ['missing'] });
   return recovery && { ...resumed, isStarted: true };
 }

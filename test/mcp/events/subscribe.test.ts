@@ -17,7 +17,7 @@ import {
 import { callMcp, callOlder } from '../../support/clients/mcp_client.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { agentSecret, otherAgentSecret } from '../../support/webhooks/agents.ts';
-import { createPublisher, fannedOut, publish, until } from '../../support/webhooks/apps.ts';
+import { createApp, createPublisher, fannedOut, publish, until } from '../../support/webhooks/apps.ts';
 import { accept, answer, type Received } from '../../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
@@ -430,4 +430,38 @@ test('agents 56, 59: a withdrawn grant subscribes no more, also while its challe
   assert.deepEqual([body.error?.code, body.error?.data], [-32_012, { reason: 'access_revoked' }]);
   const { rows } = await sql`select from subscriptions where grant_id = ${agent.grantId}`.execute(db);
   assert.equal(rows.length, 0);
+});
+
+test('attack: places of cursors are looked for in turns, and lock nothing meanwhile', async (t) => {
+  const [callback, agent] = [await startCallback(t), await createAgent(server)];
+  const { id, cursor } = await subscribeAgent(server, agent, callback.url);
+  await expire(id);
+  const other = await createApp(server, { account: agent.account });
+  const [isLocked, areAsked] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const locking = db.transaction().execute(async (tx) => {
+    await sql`lock table retries in access exclusive mode`.execute(tx);
+    isLocked.resolve();
+    await areAsked.promise;
+  });
+  await isLocked.promise;
+  const answers: unknown[] = [];
+  const asked = Array.from({ length: 10 }, async () => {
+    const { body } = await trySubscribe(server, agent, callback.url, { cursor });
+    answers.push(body.error?.data.limit ?? body.result.id);
+  });
+  try {
+    // Two look, and four wait for their turn.
+    await until(
+      async () => answers.length,
+      (count) => count === 4,
+    );
+    assert.deepEqual(answers, Array(4).fill('replays'));
+    // Another app of the account.
+    const json = { url: 'https://example.com/hooks', kinds: ['push'] };
+    assert.equal((await other.request('POST', '/subscriptions', { json })).status, 201);
+  } finally {
+    areAsked.resolve();
+    await Promise.all([locking, ...asked]);
+  }
+  assert.deepEqual(answers.slice(4), Array(6).fill(id));
 });
