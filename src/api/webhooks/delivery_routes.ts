@@ -1,7 +1,9 @@
 /** The delivery log: `/subscriptions/<id>/deliveries` and `/deliveries`. */
 
 import Type from 'typebox';
+import { ListTurns } from '../../collections/list_turns.ts';
 import { isId } from '../../crypto/ids.ts';
+import { asServer } from '../../database/connection_user.ts';
 import { acceptsEventStream } from '../../http/api.ts';
 import {
   createdHeaders,
@@ -98,6 +100,12 @@ const DeliveryWithAttempts = named(
 
 const tag = 'deliveries';
 
+/**
+ * Pages of the log that are read at once. A page can scan thousands of deliveries, and a stream reads one every second. Those of a few accounts
+ * would take all connections of the log, so one is read after the other. The others are for events that are pulled, and for health.
+ */
+const pagesAtOnce = 1;
+
 export const deliveryRoutes = {
   list: route({
     id: 'list_deliveries',
@@ -165,17 +173,23 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
     return object === null ? null : `read:${object}`;
   };
   const streams = new DeliveryStreams(slots);
+  const turns = new ListTurns(pagesAtOnce);
 
   serve(options, deliveryRoutes.list, async ({ request, reply, caller, params: { id } }) => {
     const subscription = await requireSubscription(db, ownerOf(caller, 'read'), id);
     const page = readPage(request, ['status', 'kind', 'since', 'until', 'id']);
     const filter = readFilter(page.parameters);
+    const list = async (limit: number, before: number | null, signal?: AbortSignal) => {
+      // Everybody's pages wait for this one, so it does not wait for a share of its caller.
+      const read = () => asServer(() => listDeliveries(logDb, subscription, filter, limit, before));
+      const found = await turns.run(caller, () => readFromLog(read()), signal);
+      // The page may have waited for its turn. The token, a membership or the subscription may have ended since.
+      await requireSubscription(db, ownerOf(await guard(request, 'read:webhooks'), 'read'), id);
+      return found;
+    };
     if (acceptsEventStream(request)) {
-      const poll = async () => {
-        // The token, a membership or the subscription may have ended since.
-        const now = ownerOf(await guard(request, 'read:webhooks'), 'read');
-        const current = await requireSubscription(db, now, id);
-        const { deliveries } = await readFromLog(listDeliveries(logDb, current, filter, watchedMax, null));
+      const poll = async (signal: AbortSignal) => {
+        const { deliveries } = await list(watchedMax, null, signal);
         return deliveries.map((delivery) => ({
           ...representDelivery(delivery),
           id: delivery.id,
@@ -188,9 +202,7 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
     }
     if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();
     const before = page.after === null ? null : Number(page.after);
-    const { deliveries, more } = await readFromLog(
-      listDeliveries(logDb, subscription, filter, page.limit + 1, before),
-    );
+    const { deliveries, more } = await list(page.limit + 1, before);
     const key = ({ sequence }: Delivery) => String(sequence);
     return sendPage(
       request,

@@ -8,6 +8,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { isOverloaded } from '../../http/overload/refusal.ts';
 import { workForStream } from '../../http/overload/request_place.ts';
 import { Problem } from '../../http/problem.ts';
 import { beginStream } from '../../http/stream_response.ts';
@@ -27,8 +28,11 @@ export interface StreamedDelivery {
 }
 
 export interface StreamSource<Delivery extends StreamedDelivery> extends SlotHolder {
-  /** @throws Problem 401 if the token has expired or was revoked, 404 if the subscription is gone */
-  poll: () => Promise<Delivery[]>;
+  /**
+   * @param signal ends the wait for a turn
+   * @throws Problem 401 if the token has expired or was revoked, 404 if the subscription is gone, 503 or NoTurnError if others read
+   */
+  poll: (signal: AbortSignal) => Promise<Delivery[]>;
 }
 
 export class DeliveryStreams {
@@ -47,7 +51,7 @@ export class DeliveryStreams {
     const stream = this.#slots.take(holder);
     try {
       // An error before the first event is an ordinary error response.
-      const first = await poll();
+      const first = await poll(stream.signal);
       beginStream(reply, stream);
       await this.#run(request, reply, stream, poll, first);
     } finally {
@@ -60,7 +64,7 @@ export class DeliveryStreams {
     request: FastifyRequest,
     reply: FastifyReply,
     stream: AbortController,
-    poll: () => Promise<Delivery[]>,
+    poll: StreamSource<Delivery>['poll'],
     first: Delivery[],
   ): Promise<void> {
     const { raw } = reply;
@@ -85,8 +89,9 @@ export class DeliveryStreams {
         break;
       }
       try {
-        deliveries = (await workForStream(request, stream.signal, poll)) ?? deliveries;
+        deliveries = (await workForStream(request, stream.signal, () => poll(stream.signal))) ?? deliveries;
       } catch (error) {
+        if (isOverloaded(error)) continue;
         const status = error instanceof Problem ? error.status : 500;
         if (status >= 500) {
           request.log.warn({ err: error }, 'delivery stream could not read the log');

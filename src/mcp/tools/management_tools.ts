@@ -113,6 +113,7 @@ const declarations: Readonly<Record<string, Declared>> = {
     title: 'List deliveries',
     description:
       'Lists the deliveries of a subscription, newest first. status failing finds those in trouble.',
+    hasOwnTurns: true,
   },
   subscription_health_get: {
     operation: 'read_subscription_health',

@@ -288,6 +288,34 @@ test('attack: tools that wait for their turn at health hold no turns of other to
   assert.deepEqual(answers, [false, true, true, true, true, true, true]);
 });
 
+test('attack: tools that wait for pages of the delivery log hold no turns of other tools', async (context) => {
+  const server = await startTestServer(context, { NUNCIO_CONCURRENT_REQUESTS: '64' }, 'dev', platform);
+  const client = await createTestClient(server, { scopes: [...management, 'read:profile'] });
+  const account = await createTestAccount(server);
+  const { accessToken, grantId } = await mcpToken(server, { account, client, scopes: management });
+  await addPaused(
+    server.db,
+    { account, clientId: client.id, grantId: grantId as string, accessToken, request: api },
+    1,
+  );
+  const { rows } = await sql<{ id: string }>`select id from subscriptions`.execute(server.db);
+  let answers = 0;
+  const asked = await server.db.transaction().execute(async (tx) => {
+    await sql`lock table attempts in access exclusive mode`.execute(tx);
+    // As many as there are turns of other tools.
+    const own = Array.from({ length: 2 }, async () => {
+      const { isError } = await callTool(server, accessToken, 'subscription_deliveries_list', rows[0] ?? {});
+      answers += 1;
+      return isError;
+    });
+    const listed = await callTool(server, accessToken, 'apps_list', {});
+    assert.equal(listed.isError, undefined, JSON.stringify(listed));
+    assert.equal(answers, 0, 'the others wait');
+    return own;
+  });
+  assert.deepEqual(await Promise.all(asked), [undefined, undefined]);
+});
+
 test('a withdrawn grant ends its management tools', async () => {
   const mine = await mcpToken(server, { account, client, scopes });
   assert.ok((await call('apps_list', {}, mine.accessToken)).value);
