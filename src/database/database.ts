@@ -20,8 +20,11 @@ export type Transaction = KyselyTransaction<Tables>;
 export const connectionTimeoutMs = 5_000;
 /** PostgreSQL cancels a statement after this time. */
 const statementTimeoutMs = 60_000;
-/** The client gives up on a result after this time. PostgreSQL is then unreachable, or it would have cancelled the statement. */
-const resultTimeoutMs = statementTimeoutMs + 5_000;
+/**
+ * The client gives up on a result so long after the time of the statement. PostgreSQL is then unreachable, or it would have cancelled the
+ * statement.
+ */
+const resultDelayMs = 5_000;
 /**
  * PostgreSQL ends a transaction that is idle for this long. Transactions wait only for the database, so the node of
  * an idle one is paused or disconnected, and others wait for its locks.
@@ -58,9 +61,10 @@ export interface DatabaseOptions {
 /** Connects with the first statement. Close the pool with `db.destroy()`. */
 export function openDatabase(options: DatabaseOptions): Database {
   const waitMsMax = options.connectionTimeoutMs ?? connectionTimeoutMs;
+  const statementMs = options.statementTimeoutMs ?? statementTimeoutMs;
   // By statements, as the search path (schema.ts): a pooler refuses startup parameters, or ignores them without a word.
   const settings = Object.entries({
-    statement_timeout: String(options.statementTimeoutMs ?? statementTimeoutMs),
+    statement_timeout: String(statementMs),
     idle_in_transaction_session_timeout: String(idleTransactionTimeoutMs),
     ...options.settings,
   }).map(([name, value]) => `set ${name} = '${value}'`);
@@ -68,7 +72,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     connectionString: options.connectionString,
     connectionTimeoutMillis: waitMsMax,
     keepAlive: true,
-    query_timeout: options.resultTimeoutMs ?? resultTimeoutMs,
+    query_timeout: options.resultTimeoutMs ?? statementMs + resultDelayMs,
     application_name: 'nuncio',
     max: options.connectionsMax,
     idleTimeoutMillis: 30_000,

@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import { sql } from 'kysely';
 import { pino } from 'pino';
 import {
+  type Database,
   isDatabaseUnavailable,
   openDatabase,
   poolStatus,
@@ -63,6 +64,31 @@ test('a statement with its own limit leaves a silent connection, and idle ones a
   const error: unknown = await ask(withResultsWithin(1_000, db)).catch((reason: unknown) => reason);
   assert.ok(isDatabaseUnavailable(error), String(error));
   assert.equal((await ask(db)).rows[0]?.n, 1);
+  assert.equal(isLeft, false);
+  proxy.mend();
+  await silent;
+});
+
+test('a connection without a result is closed soon after the time that its statements may take', async (t) => {
+  const database = await createDatabase();
+  const proxy = await startDatabaseProxy(database.url);
+  const open = (statementTimeoutMs: number) =>
+    openDatabase({ connectionString: proxy.url, connectionsMax: 1, statementTimeoutMs });
+  const [short, long] = [open(1_000), open(60_000)];
+  t.after(async () => {
+    for (const db of [short, long]) await db.destroy();
+    await proxy.close();
+    await database.drop();
+  });
+  const ask = (db: Database) => sql`select ${1}::int`.execute(db);
+  await Promise.all([ask(short), ask(long)]);
+  proxy.freeze();
+  let isLeft = false;
+  const silent = ask(long).then(() => {
+    isLeft = true;
+  });
+  const error: unknown = await ask(short).catch((reason: unknown) => reason);
+  assert.ok(isDatabaseUnavailable(error), String(error));
   assert.equal(isLeft, false);
   proxy.mend();
   await silent;

@@ -7,7 +7,7 @@
 
 import { AsyncResource } from 'node:async_hooks';
 import { asServer } from '../../database/connection_user.ts';
-import type { Database } from '../../database/database.ts';
+import { type Database, withResultsWithin } from '../../database/database.ts';
 import type { Notifications } from '../../database/notifications.ts';
 import type { AppSubscriptions } from '../subscriptions/app_subscription_modes.ts';
 import { findReadyLanes } from './lane_state.ts';
@@ -20,6 +20,8 @@ const lookMs = [40, 250];
 const pauseMs = 50;
 /** A look waits at least this many times the duration of the last one. */
 const restFactor = 10;
+/** Milliseconds to wait for the result of a look. All waiting readers of a node wait for it. */
+const resultMs = 5_000;
 
 interface Waiter {
   after: number;
@@ -48,7 +50,7 @@ export class LaneWatch {
   #mustLookAgain = false;
 
   constructor(options: LaneWatchOptions) {
-    this.#options = options;
+    this.#options = { ...options, db: withResultsWithin(resultMs, options.db) };
     options.onWake(() => this.#lookSoon());
     // The lanes' worker judges these hints; here each one only means a look.
     options.notifications.listen('lane_changed', {
