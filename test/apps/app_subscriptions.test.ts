@@ -208,6 +208,43 @@ test('an app has at most 20 subscriptions, also when they are created concurrent
   assert.deepEqual(new Set(codes), new Set(['quota-own-subscriptions']));
 });
 
+test('attack: an app’s own filters stay so small that its users’ events are quickly fanned out', async () => {
+  const owner = await createConsoleUser(server);
+  const app = await createAppOf(owner);
+  const path = `/apps/${app.client_id}/subscriptions`;
+  // Its condition becomes the longest for its size.
+  const filterOf = (count: number, longest = 4) => ({
+    all: Array.from({ length: 10 }, (_, condition) => ({
+      path: '/ref',
+      in: Array.from({ length: count }, (_, index) =>
+        `${condition}${index}`.padEnd(index === 0 ? longest : 1, 'x'),
+      ),
+    })),
+  });
+  let count = 1;
+  while (JSON.stringify(filterOf(count + 1)).length <= 2_048) count += 1;
+  const largest = filterOf(count);
+  const json = { url, kinds: ['push'], filter: largest };
+  for (let index = 0; index < 20; index += 1) {
+    const { status, text } = await owner.request('POST', path, { json });
+    assert.equal(status, 201, text);
+  }
+  const { rows } = await sql<{ cost: string }>`
+    select sum(1 + filter_weight) as cost from subscriptions where client_id = ${app.client_id}`.execute(db);
+  // Such an account's turns do not wait for the rests of others.
+  assert.ok(Number(rows[0]?.cost) <= 250, `${rows[0]?.cost}`);
+
+  const larger = filterOf(count, 1_000);
+  const [id] = (await owner.request('GET', path)).body.items.map((item: { id: string }) => item.id);
+  const refused = [
+    await owner.request('POST', path, { json: { ...json, filter: larger } }),
+    await owner.request('PATCH', `/subscriptions/${id}`, { json: { filter: larger } }),
+  ];
+  for (const { status, body } of refused) {
+    assert.deepEqual([status, body.code], [422, 'filter-too-large']);
+  }
+});
+
 test('deliveries held while a grant was withdrawn are not shown', async () => {
   const owner = await createConsoleUser(server);
   const app = await createAppOf(owner);

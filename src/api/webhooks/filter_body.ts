@@ -11,8 +11,14 @@ import {
   pathCharactersMax,
   textCharactersMax,
 } from '../../events/filter.ts';
-import type { ErrorList } from '../../http/problem.ts';
+import { ErrorList } from '../../http/problem.ts';
 import { strict, worded } from '../../http/schema.ts';
+
+/**
+ * Maximum bytes as JSON of the filter of an app's own subscription. It is evaluated for the events of all users of the app, so large ones
+ * would delay what these users' other apps get.
+ */
+const ownFilterBytesMax = 2_048;
 
 const Text = () => Type.String({ maxLength: textCharactersMax });
 const Scalar = () =>
@@ -75,10 +81,7 @@ export function checkFilter(
   { kinds }: Pick<Catalogue, 'kinds'>,
 ): void {
   if (filter == null) return;
-  if (Buffer.byteLength(JSON.stringify(filter)) > filterBytesMax) {
-    errors.add(['filter'], `must not have more than ${filterBytesMax} bytes as JSON`, 'filter-too-large');
-    return;
-  }
+  if (!hasAtMost(filterBytesMax, filter, errors)) return;
   // Events of the server itself are addressed to certain subscriptions, and not filtered.
   const matched = [...kinds.values()].filter(
     (kind) => !kind.isBuiltIn && kind.patterns.some((pattern) => patterns.includes(pattern)),
@@ -87,4 +90,18 @@ export function checkFilter(
   for (const { place, message, code } of filterErrors(filter, matched)) {
     errors.add(['filter', ...place], message, code);
   }
+}
+
+/** @throws Problem 422 if the filter is too large for an app's own subscription */
+export function requireOwnFilter(filter: Filter | null | undefined): void {
+  if (filter == null) return;
+  const errors = new ErrorList();
+  hasAtMost(ownFilterBytesMax, filter, errors);
+  errors.raise();
+}
+
+function hasAtMost(bytesMax: number, filter: Filter, errors: ErrorList): boolean {
+  if (Buffer.byteLength(JSON.stringify(filter)) <= bytesMax) return true;
+  errors.add(['filter'], `must not have more than ${bytesMax} bytes as JSON`, 'filter-too-large');
+  return false;
 }

@@ -31,6 +31,7 @@ import {
   type SubscriptionQuotas,
 } from '../../webhooks/subscriptions/subscription_quotas.ts';
 import type { RouteParts } from '../route.ts';
+import { requireOwnFilter } from './filter_body.ts';
 import { type BodyRules, fieldsOf, type NewSubscription } from './subscription_body.ts';
 import { mayChange, representSubscription } from './subscription_representation.ts';
 import { challengeNew, type HandshakeRules } from './url_handshake.ts';
@@ -117,6 +118,7 @@ export async function prepareCreation(
   owner: Owner,
   body: NewSubscription,
 ): Promise<PreparedSubscription> {
+  if (owner.kind === 'client') requireOwnFilter(body.filter);
   const { secret = makeSecret() } = body;
   await challengeNew(options, owner, fieldsOf(body, options), body, secret);
   return { ...body, secret };

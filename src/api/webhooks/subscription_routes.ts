@@ -39,7 +39,7 @@ import { listSubscriptions } from '../../webhooks/subscriptions/subscription_lis
 import { readSecrets, rotateSecret } from '../../webhooks/subscriptions/subscription_secrets.ts';
 import { disableByOwner, enableByOwner } from '../../webhooks/subscriptions/subscription_state.ts';
 import { route, serve } from '../route.ts';
-import { checkFilter } from './filter_body.ts';
+import { checkFilter, requireOwnFilter } from './filter_body.ts';
 import { sendIdempotentForOwner } from './idempotency.ts';
 import { reader, writer } from './owner_admission.ts';
 import {
@@ -263,6 +263,7 @@ function registerChange(options: WebhookRoutesOptions, routes: SubscriptionRoute
       const before = await requireOwnSubscription(db, owner, params.id);
       const { id, lane } = before;
       requireSameWay(body.url, before);
+      if (before.accountId === null) requireOwnFilter(body.filter);
       const planned = applySubscriptionPatch(body, before, options);
       const echoed = await challengeChange(options, owner, before, planned);
       /**
