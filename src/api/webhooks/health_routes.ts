@@ -40,12 +40,7 @@ import { requireSubscription, type WebhookRoutesOptions } from './subscription_a
 const dayMs = 86_400_000;
 /** Maximum subscriptions in a sum. */
 const summedMax = 1_000;
-/**
- * Subscriptions whose health is read at once: the backlog of one takes PostgreSQL some 15 ms, that of a hundred half a second, of a thousand several
- * seconds: one after the other, so that the log keeps its other connections for pages and for events that are pulled.
- */
-const smallMax = 1;
-/** Requests for the health of more that may wait for one caller. */
+/** Requests of one caller that may wait, for one subscription and for several. */
 const waitingMax = 4;
 
 const Health = named('Health', Type.Object(healthMembers, strict));
@@ -93,7 +88,9 @@ export const healthRoutes = {
 
 export function registerHealthRoutes(options: WebhookRoutesOptions): void {
   const { db, logDb } = options;
-  const large = new LimitedWork(1);
+  // One takes PostgreSQL up to 50 ms, a hundred take half a second, a thousand several seconds. So the log keeps its other connections for pages
+  // and for events that are pulled, and nobody waits with one subscription for the thousand of another.
+  const turns = { one: new LimitedWork(1), several: new LimitedWork(1) };
   const show = async (request: FastifyRequest, lanes: number[]) => {
     const range = readStatsRange(request);
     const read = async () =>
@@ -103,13 +100,13 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
         await readFromLog(readStats(logDb, lanes, range)),
         await readFromLog(readBacklog(logDb, lanes)),
       );
-    if (lanes.length <= smallMax) return read();
-    // Those of many accounts would keep the places of all for seconds.
+    const work = lanes.length > 1 ? turns.several : turns.one;
     // A tool of an agent calls this in the name of its user, in a request of this process to itself.
     const caller = currentUser() ?? undivided('');
-    if (large.isFull(caller, waitingMax)) throw overloaded();
+    if (work.isFull(caller, waitingMax)) throw overloaded();
+    // What waits would keep the places of all for seconds.
     return waitElsewhere(() =>
-      large.run(caller, () => {
+      work.run(caller, () => {
         if (request.raw.socket.destroyed) throw overloaded();
         return read();
       }),
