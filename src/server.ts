@@ -93,7 +93,7 @@ export interface RunningServer {
 const lockTimeoutMs = 3_000;
 
 /** Timeouts for queries of the delivery log: for one statement, and for a free connection. */
-const logTimeouts = { statementTimeoutMs: 10_000, connectionTimeoutMs: 3_000 };
+const logTimeouts = { statementTimeoutMs: 10_000, connectionTimeoutMs: 3_000, isByTime: true };
 
 /**
  * Connections that wait to be accepted. With Node.js's 511, a burst of new connections overflows the queue of a busy node, and the

@@ -50,6 +50,8 @@ export interface DatabaseOptions {
   settings?: Readonly<Record<string, string>>;
   /** How long to wait for a free connection. */
   connectionTimeoutMs?: number;
+  /** Whether a free connection is for the user that has had them for least time lately. Default: users take turns. */
+  isByTime?: boolean;
   /** How long to wait for a result. Default: 5 s longer than the statement timeout. */
   resultTimeoutMs?: number;
   /** Receives errors of idle connections. The pool replaces those connections. */
@@ -96,7 +98,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   pool.on('release', (_error, client) => {
     preparing(client).resultMs = undefined;
   });
-  const fair = new FairPool(pool, options.connectionsMax, waitMsMax);
+  const fair = new FairPool(pool, options.connectionsMax, waitMsMax, options.isByTime);
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool: fair }) });
   pools.set(db, { pool, fair });
   return db;

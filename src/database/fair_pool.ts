@@ -7,6 +7,8 @@
  *
  * A user's turn ends when it gives a connection back: then all other users who wait go before it. Within an account, that app goes first
  * that holds fewest.
+ * In a pool of few connections and long statements, turns do not help: a dozen users with such statements would make each short one wait for a
+ * dozen of theirs. There, next is the user that has had least time lately.
  *
  * Many users who change locked rows could still hold all connections, each with one. So changes, and those that end rights, leave some to
  * reads and to each other, and all of these leave some to what goes first.
@@ -15,6 +17,7 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import type pg from 'pg';
 import { Bag, BagItem } from '../shared/bag.ts';
+import { RecentTime } from '../shared/recent_time.ts';
 import { freeInGroup, isFree, isFreeForAnybody } from '../shared/share.ts';
 import {
   asServer,
@@ -40,6 +43,7 @@ export class ConnectionShareError extends Error {
 /** A connection in use, from the moment it is promised. */
 class Holding extends BagItem {
   readonly user: ConnectionUser | undefined;
+  readonly since = performance.now();
 
   constructor(user: ConnectionUser | undefined) {
     super();
@@ -69,9 +73,15 @@ export class FairPool implements PostgresPool {
   /** Connections that are not known to work since another one fell silent are not used any more. */
   #known = new WeakSet<pg.PoolClient>();
   #acquired = 0;
+  /** Undefined if owners take turns. */
+  readonly #times: RecentTime | undefined;
 
-  /** @param waitMsMax longest wait for a connection in milliseconds */
-  constructor(pool: pg.Pool, size: number, waitMsMax: number) {
+  /**
+   * @param waitMsMax longest wait for a connection in milliseconds
+   * @param isByTime whether next is the owner that has had connections for least time lately
+   */
+  constructor(pool: pg.Pool, size: number, waitMsMax: number, isByTime = false) {
+    this.#times = isByTime ? new RecentTime() : undefined;
     this.#pool = pool;
     this.#size = size;
     const reserved = Math.floor(size / perReserved);
@@ -204,6 +214,7 @@ export class FairPool implements PostgresPool {
 
   #giveBack(holding: Holding): void {
     this.#held.delete(holding);
+    if (holding.user !== undefined) this.#times?.add(holding.user.owner, performance.now() - holding.since);
     if (this.#waiting.size === 0) return;
     if (holding.user !== undefined) this.#endTurn(holding.user);
     for (let next = this.#next(); next !== undefined; next = this.#next()) {
@@ -228,11 +239,20 @@ export class FairPool implements PostgresPool {
     if (this.#held.size >= this.#size) return undefined;
     const ofServer = this.#waiting.get(undefined);
     if (ofServer !== undefined) return this.#shift(undefined, ofServer, firstOf(ofServer));
-    for (const [queue, waiting] of this.#waiting) {
+    for (const [queue, waiting] of this.#inOrder()) {
       const next = this.#firstsOf(waiting).find(({ user }) => this.#hasRoom(user));
       if (next !== undefined) return this.#shift(queue, waiting, next);
     }
     return undefined;
+  }
+
+  /** By turns of the owners, or by the time that they have had. */
+  #inOrder(): Iterable<[string | undefined, Set<Waiter>]> {
+    const times = this.#times;
+    if (times === undefined || this.#waiting.size === 1) return this.#waiting;
+    const now = performance.now();
+    const timeOf = ([, waiting]: [unknown, Set<Waiter>]) => times.of(firstOf(waiting).user?.owner ?? '', now);
+    return [...this.#waiting].sort((one, other) => timeOf(one) - timeOf(other));
   }
 
   /** The oldest waiter of each app of an owner. First are those of apps that hold fewest connections. */

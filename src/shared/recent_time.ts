@@ -18,7 +18,7 @@ export class RecentTime {
   /** The owner has had so many milliseconds more. */
   add(owner: string, ms: number): void {
     const now = performance.now();
-    this.#had.set(owner, { ms: this.#of(owner, now) + ms, at: now });
+    this.#had.set(owner, { ms: this.of(owner, now) + ms, at: now });
   }
 
   /** Of owners that have had equally much, the first. */
@@ -27,13 +27,14 @@ export class RecentTime {
     let first: string | undefined;
     let least = Number.POSITIVE_INFINITY;
     for (const owner of owners) {
-      const ms = this.#of(owner, now);
+      const ms = this.of(owner, now);
       if (ms < least) [first, least] = [owner, ms];
     }
     return first;
   }
 
-  #of(owner: string, now: number): number {
+  /** The milliseconds of an owner that still count. */
+  of(owner: string, now = performance.now()): number {
     const { ms, at } = this.#had.peek(owner) ?? { ms: 0, at: now };
     return ms * 0.5 ** ((now - at) / halfMs);
   }

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { asServer, asUser, type ConnectionUser, type Purpose } from '../../src/database/connection_user.ts';
-import { openDatabase, poolStatus, type Transaction } from '../../src/database/database.ts';
+import { type Database, openDatabase, poolStatus, type Transaction } from '../../src/database/database.ts';
 import { ConnectionShareError } from '../../src/database/fair_pool.ts';
 import { undivided } from '../../src/shared/owner_turns.ts';
 import { createDatabase } from '../support/database/database.ts';
@@ -17,9 +17,11 @@ const open = (connectionTimeoutMs: number) =>
 // Nobody is refused on a slow machine.
 const db = open(60_000);
 const impatient = open(1_000);
+const [byTime, byTurns] = [true, false].map((isByTime) =>
+  openDatabase({ connectionString: database.url, connectionsMax: 3, connectionTimeoutMs: 60_000, isByTime }),
+) as [Database, Database];
 after(async () => {
-  await db.destroy();
-  await impatient.destroy();
+  for (const each of [db, impatient, byTime, byTurns]) await each.destroy();
   await database.drop();
 });
 
@@ -263,4 +265,20 @@ test('connections that fail or are lost are given back', async (t) => {
     await assert.rejects(sql`select`.execute(nowhere), { code: 'ECONNREFUSED' });
   }
   await nowhere.destroy();
+});
+
+test('in a pool by time, next is the user that has had least, not who asked first', async (t) => {
+  for (const pool of [byTime, byTurns]) {
+    const { held, hold, untilHeld, end, endAll } = holder(t, pool);
+    const busy = requestOf('busy');
+    await asUser(busy, () => sql`select pg_sleep(0.2)`.execute(pool));
+    for (let count = 0; count < 3; count += 1) hold(null);
+    await untilHeld(3);
+    hold(busy);
+    hold(requestOf('new'));
+    end('server');
+    await untilHeld(4);
+    assert.equal(held[3], pool === byTime ? 'new' : 'busy');
+    await endAll();
+  }
 });
