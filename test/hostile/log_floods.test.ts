@@ -8,6 +8,7 @@ import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { startTestServer } from '../support/servers/server.ts';
 import {
+  addPaused,
   createApp,
   createPublisher,
   fannedOut,
@@ -26,21 +27,23 @@ async function createPulling() {
   return { ...app, id, log: `/subscriptions/${id}/deliveries`, events: `/subscriptions/${id}/events` };
 }
 
-/** Pages of the log that wait for the lock of a table. */
-async function lockedPages(): Promise<number> {
+/** Statements with this text that wait for the lock of a table. */
+async function lockedStatements(text: string): Promise<number> {
   const { rows } = await sql<{ count: number }>`
     select count(*)::int from pg_stat_activity
-    where datname = current_database() and wait_event_type = 'Lock' and query like '%as attempt_count%'`.execute(
+    where datname = current_database() and wait_event_type = 'Lock' and query like ${`%${text}%`}`.execute(
     server.db,
   );
   return rows[0]?.count ?? 0;
 }
 
-/** No page of the log can be read while this runs. */
-async function whilePagesWait<Result>(work: () => Promise<Result>): Promise<Result> {
+const lockedPages = () => lockedStatements('as attempt_count');
+
+/** Nothing that reads the table is read while this runs. */
+async function whileLocked<Result>(table: string, work: () => Promise<Result>): Promise<Result> {
   return server.db.transaction().execute(async (tx) => {
     await sql`set local idle_in_transaction_session_timeout = 0`.execute(tx);
-    await sql`lock table attempts in access exclusive mode`.execute(tx);
+    await sql`lock table ${sql.table(table)} in access exclusive mode`.execute(tx);
     return work();
   });
 }
@@ -63,7 +66,7 @@ test('attack: lists and live logs of four accounts leave connections of the log 
     streams.map(({ status }) => status),
     [200, 200, 200, 200],
   );
-  const lists = await whilePagesWait(async () => {
+  const lists = await whileLocked('attempts', async () => {
     const sent = hostile.flatMap(({ request, log }) => [request('GET', log), request('GET', log)]);
     await until(lockedPages, (count) => count > 0);
     for (let pull = 0; pull < 5; pull += 1) {
@@ -79,7 +82,7 @@ test('attack: lists and live logs of four accounts leave connections of the log 
 
 test('a page that waited is not shown to whoever lost the right to it meanwhile', async () => {
   const app = await createPulling();
-  const listed = await whilePagesWait(async () => {
+  const listed = await whileLocked('attempts', async () => {
     const sent = app.request('GET', app.log);
     await until(lockedPages, (count) => count === 1);
     const { status } = await app.request('DELETE', `/subscriptions/${app.id}`);
@@ -89,5 +92,24 @@ test('a page that waited is not shown to whoever lost the right to it meanwhile'
   assert.deepEqual(
     (await Promise.all(listed)).map(({ status }) => status),
     [404],
+  );
+});
+
+test('attack: whoever pulls does not keep the health of others waiting for the own share of connections', async () => {
+  const [hostile, stranger] = [await createPulling(), await createPulling()];
+  for (const app of [hostile, stranger]) await addPaused(server.db, app, 1);
+  const pulled = await whileLocked('lane_epochs', async () => {
+    const sent = hostile.request('GET', hostile.events);
+    await until(
+      () => lockedStatements('lane_epochs'),
+      (count) => count === 1,
+    );
+    const asked = [hostile, stranger].map(({ request }) => request('GET', '/deliveries/health'));
+    for (const { status, text } of await Promise.all(asked)) assert.equal(status, 200, text);
+    return [sent];
+  });
+  assert.deepEqual(
+    (await Promise.all(pulled)).map(({ status }) => status),
+    [200],
   );
 });

@@ -6,7 +6,7 @@
 import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
 import Type from 'typebox';
-import { currentUser } from '../../database/connection_user.ts';
+import { asServer, currentUser } from '../../database/connection_user.ts';
 import { idParameter, ok, queryParameter } from '../../http/describe.ts';
 import { overloaded } from '../../http/overload/refusal.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
@@ -108,7 +108,8 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
     return waitElsewhere(() =>
       work.run(caller, () => {
         if (request.raw.socket.destroyed) throw overloaded();
-        return read();
+        // Everybody's sums wait for this one, so it does not wait for a share of its caller.
+        return asServer(read);
       }),
     );
   };
