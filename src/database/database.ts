@@ -199,7 +199,7 @@ type NamedStatement = {
 class PreparingClient extends pg.Client {
   #inTransaction = false;
   protected readonly begin: string = 'begin';
-  /** Milliseconds to wait for a result of a statement with parameters; undefined for the limit of the pool. */
+  /** Milliseconds to wait for a result; undefined for the limit of the pool. */
   resultMs: number | undefined;
   /** Called when a result did not arrive in time. */
   onSilent: () => void = () => {};
@@ -238,8 +238,9 @@ class PreparingClient extends pg.Client {
           : this.#prepared({ name, ...statement }, rest),
       );
     }
-    if (text === 'begin') return this.#watched(super.query(this.begin));
-    return this.#watched(super.query(...(parameters as [string])));
+    if (typeof text !== 'string') return this.#watched(super.query(...(parameters as [string])));
+    const statement = { text: text === 'begin' ? this.begin : text, query_timeout: this.resultMs };
+    return this.#watched(super.query(statement, ...(parameters.slice(1) as [])));
   }
 
   #watched(result: unknown): unknown {

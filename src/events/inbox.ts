@@ -5,7 +5,7 @@
  *   published → (commit) → in the inbox → (ingested) → event | rejected event
  */
 
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import type { Database, Transaction } from '../database/database.ts';
 
 /** A published event. */
@@ -22,6 +22,15 @@ export interface InboxRow {
   publishedAt: Date;
 }
 
+export interface ReadRow extends InboxRow {
+  /** Where the row is in the table. */
+  place: string;
+}
+
+/** Milliseconds after which PostgreSQL ends the transaction of a server that is paused or cut off. */
+const idleMsMax = 3_000;
+/** Milliseconds after which PostgreSQL cancels a later statement of the transaction. */
+const statementMsMax = 8_000;
 /** Maximum number of accounts, and of bytes, in a batch. Events of others wait for the batch, and a large body can take 100 ms. */
 const batchAccountsMax = 250;
 const batchBytesMax = 524_288;
@@ -29,7 +38,7 @@ const batchBytesMax = 524_288;
 const firstIdStep = 65_536;
 
 export interface InboxBatch {
-  rows: InboxRow[];
+  rows: ReadRow[];
   /** The last account that had a turn. Empty if turns start over. */
   lastAccount: string;
 }
@@ -42,23 +51,13 @@ export async function isWaiting(db: Database): Promise<boolean> {
 }
 
 /**
- * Claims the inbox until the end of the transaction. One server at a time ingests events, which keeps them in order. The claim is a
- * row lock, which no other role of the database can take. It ends with the transaction, so it needs no expiry and no fence.
- */
-export async function claimInbox(tx: Transaction): Promise<boolean> {
-  const { rows } = await sql`
-    select name from leases where name = 'intake' for update skip locked`.execute(tx);
-  return rows.length > 0;
-}
-
-/**
- * Deletes a batch of rows from the inbox and returns them. Accounts take turns and get equal shares. Rows of one account stay in
- * order.
+ * Reads a batch of rows. Accounts take turns and get equal shares. Rows of one account stay in order. A batch has more bytes than the
+ * buffers of a connection. So it is read without a lock: a server that is paused would keep it.
  * @param after the account after which turns begin
  * @param limit maximum number of rows
  */
-export async function takeBatch(tx: Transaction, after: string, limit: number): Promise<InboxBatch> {
-  const { rows } = await sql<InboxRow & { lastAccount: string }>`
+export async function readBatch(db: Database, after: string, limit: number): Promise<InboxBatch> {
+  const { rows } = await sql<ReadRow & { lastAccount: string }>`
     with recursive turn as (
       (select account from inbox where account > ${after} order by account limit 1)
       union all
@@ -84,31 +83,48 @@ export async function takeBatch(tx: Transaction, after: string, limit: number): 
         row_number() over (order by place, account) as number
       from shares
     ),
-    taken as (
-      delete from inbox
+    found as materialized (
+      select ctid as place, * from inbox
       where ctid = any(array(select sums.ctid from sums where before < ${batchBytesMax}::bigint and number <= ${limit}::int))
-      returning *
     )
-    select taken.id, account, event_id as "eventId", is_chosen as "isChosen", kind, body,
-      published_at as "publishedAt",
+    select found.id, account, event_id as "eventId", is_chosen as "isChosen", kind, body,
+      published_at as "publishedAt", place::text,
       case
-        -- There was no room for the others. The first rows of accounts are taken in their order.
-        when (select count(distinct account) from taken) < accounts then (select max(account) from taken)
+        -- There was no room for the others. The first rows of accounts are read in their order.
+        when (select count(distinct account) from found) < accounts then (select max(account) from found)
         when accounts < ${batchAccountsMax}::int then ''
         else last_account
       end as "lastAccount"
-    from taken, counted`.execute(tx);
+    from found, counted`.execute(db);
   return {
     lastAccount: rows[0]?.lastAccount ?? '',
     rows: rows.sort((a, b) => Number(a.id) - Number(b.id)),
   };
 }
 
-/** Deletes one row. @returns whether the row existed */
-export async function takeRow(tx: Transaction, { account, id }: InboxRow): Promise<boolean> {
-  const { rows } = await sql`
-    delete from inbox where account = ${account} and id = ${id}::bigint returning id`.execute(tx);
-  return rows.length > 0;
+/**
+ * Deletes rows that were read, if this server still holds the lease and all of them still exist. Bounds the rest of the transaction, which
+ * keeps others from the lease.
+ * @param held selects a row while this server holds the lease
+ * @returns false if another server has the lease or has taken rows. The caller must then roll back
+ */
+export async function takeRows(
+  tx: Transaction,
+  held: RawBuilder<unknown>,
+  rows: readonly ReadRow[],
+): Promise<boolean> {
+  const { rows: taken } = await sql<{ ids: string[] }>`
+    with lease as materialized (${held}),
+    taken as (
+      delete from inbox where ctid = any(${rows.map(({ place }) => place)}::tid[]) and exists (select from lease)
+      returning id
+    )
+    select array(select id::text from taken) as ids,
+      set_config('idle_in_transaction_session_timeout', ${String(idleMsMax)}, true),
+      set_config('statement_timeout', ${String(statementMsMax)}, true)`.execute(tx);
+  // Another row may be at the place of one that was taken.
+  const ids = new Set(taken[0]?.ids);
+  return ids.size === rows.length && rows.every(({ id }) => ids.has(id));
 }
 
 /** @returns the age of the oldest row, in seconds */

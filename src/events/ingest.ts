@@ -1,12 +1,12 @@
 /**
- * Turns rows of the inbox into events or rejected events, with the same checks as `POST /events`. This happens in the transaction
- * that deletes the rows from the inbox, so a crash neither loses nor repeats an event.
+ * Turns rows of the inbox into events or rejected events, with the same checks as `POST /events`. The rows are checked before the
+ * transaction, which is short. It deletes them from the inbox and stores the events, so a crash neither loses nor repeats an event.
  */
 
 import { sql } from 'kysely';
 import { isId } from '../crypto/ids.ts';
 import { textArray, uuidArray } from '../database/arrays.ts';
-import type { Transaction } from '../database/database.ts';
+import type { Database, Transaction } from '../database/database.ts';
 import { serverWork, takeBodyTurn } from '../http/body_turns.ts';
 import { Problem, type ValidationError } from '../http/problem.ts';
 import type { ProblemCode } from '../http/problem_codes.ts';
@@ -41,15 +41,20 @@ export interface Rejected<Row> {
   rejection: Rejection;
 }
 
+export interface Checked<Row extends Publication = InboxRow> {
+  good: { row: Row; event: PublishedEvent }[];
+  rejected: Rejected<Row>[];
+}
+
 /** @param rows in the order in which they are to become events */
-export async function ingest<Row extends Publication>(
-  tx: Transaction,
+export async function checkRows<Row extends Publication>(
+  db: Database | Transaction,
   rows: readonly Row[],
   catalogue: Catalogue,
-): Promise<Ingested<Row>> {
+): Promise<Checked<Row>> {
   const rejected: Rejected<Row>[] = [];
-  const good: { row: Row; event: PublishedEvent }[] = [];
-  const names = await readNames(tx, rows);
+  const good: Checked<Row>['good'] = [];
+  const names = await readNames(db, rows);
   let bytes = 0;
   for (const row of rows) {
     bytes += row.body.length;
@@ -63,6 +68,15 @@ export async function ingest<Row extends Publication>(
     if ('reason' in checked) rejected.push({ row, rejection: checked });
     else good.push({ row, event: checked });
   }
+  return { good, rejected };
+}
+
+/** Stores the events. */
+export async function storeChecked<Row extends Publication>(
+  tx: Transaction,
+  { good, rejected: refused }: Checked<Row>,
+): Promise<Ingested<Row>> {
+  const rejected = [...refused];
   const events = good.map(({ event }) => event);
   // Accounts before ids: every transaction locks in this order.
   if (!(await findOwners(tx, events))) await createOwners(tx, events);
@@ -88,7 +102,7 @@ interface Names {
   deletedIds: ReadonlySet<string>;
 }
 
-async function readNames(tx: Transaction, rows: readonly Publication[]): Promise<Names> {
+async function readNames(db: Database | Transaction, rows: readonly Publication[]): Promise<Names> {
   const given = [...new Set(rows.map(({ account }) => account).filter((account) => isId(account)))];
   if (given.length === 0) return { ids: new Set(), externalIds: new Set(), deletedIds: new Set() };
   const { rows: found } = await sql<{ name: string; role: NameRole }>`
@@ -97,7 +111,7 @@ async function readNames(tx: Transaction, rows: readonly Publication[]): Promise
     select external_id, 'external id' from accounts where external_id = any(${textArray(given)}::text[])
     union all
     select id::text, 'deleted id' from deleted_accounts where id = any(${uuidArray(given)}::uuid[])`.execute(
-    tx,
+    db,
   );
   const namesOf = (role: NameRole) =>
     new Set(found.filter((row) => row.role === role).map(({ name }) => name));

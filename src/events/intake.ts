@@ -1,5 +1,6 @@
 /**
- * The intake takes events out of the inbox in passes, one server at a time. A publisher's commit wakes it by a notification.
+ * The intake takes events out of the inbox in passes. One server at a time does, which keeps events in order: it holds a lease
+ * (database/lease.ts), and each pass is fenced by it. A publisher's commit wakes it by a notification.
  * Notifications serialize commits. Under load the intake therefore polls every few milliseconds and announces that in the
  * database, and publishers send no notifications.
  *
@@ -7,23 +8,16 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import { newId } from '../crypto/ids.ts';
 import { isRejection } from '../database/batcher.ts';
-import type { Database } from '../database/database.ts';
+import { type Database, withResultsWithin } from '../database/database.ts';
 import { countNonempty } from '../database/hints.ts';
+import { Lease, LeaseLostError } from '../database/lease.ts';
 import type { Notifications } from '../database/notifications.ts';
 import { QueueVacuum } from '../database/queue_vacuum.ts';
 import type { Catalogue } from './catalogue.ts';
-import {
-  announcePolling,
-  claimInbox,
-  type InboxBatch,
-  type InboxRow,
-  isWaiting,
-  takeBatch,
-  takeRow,
-  updateFirstId,
-} from './inbox.ts';
-import { type Ingested, ingest, rejectionOf } from './ingest.ts';
+import { announcePolling, type InboxBatch, isWaiting, readBatch, takeRows, updateFirstId } from './inbox.ts';
+import { type Checked, checkRows, type Ingested, rejectionOf, storeChecked } from './ingest.ts';
 import { keepRejected, limitRejected } from './rejected_events.ts';
 import type { StoredEvent } from './store.ts';
 
@@ -34,6 +28,10 @@ const busyPollMs = 15;
 const failurePauseMs = 250;
 /** Milliseconds without progress after which the intake counts as down. */
 const downAfterMs = 10_000;
+/** Milliseconds without progress after which the lease is not renewed: the server is stuck, or the inbox is empty. */
+const renewMsMax = 20_000;
+/** Milliseconds that the intake waits for a result. Events of all accounts wait for it. */
+const resultMs = 10_000;
 /** Maximum number of rows in a pass. */
 const lotRowsMax = 1_000;
 /** This many rows within `loadWindowMs` count as load. The intake then polls for `busyMs`. */
@@ -60,6 +58,8 @@ export interface IntakeOptions {
 
 export class Intake {
   readonly #options: IntakeOptions;
+  readonly #db: Database;
+  readonly #lease: Lease;
   readonly #vacuum: QueueVacuum;
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
@@ -77,14 +77,20 @@ export class Intake {
   #updateLimitAt = Number.NEGATIVE_INFINITY;
   /** Whether events were rejected since the limits were updated, perhaps by a server that stopped. */
   #hasRejected = true;
-  /** When the inbox was last found empty or claimed by another server, or a pass was committed. */
+  /** When the inbox was last found empty or another server held the lease, or a pass was committed. */
   #aliveAt = Number.NEGATIVE_INFINITY;
+  /** When this server acquired the lease, or last took rows. */
+  #progressAt = Number.NEGATIVE_INFINITY;
   /** Whether the last pass took rows: more may wait. */
   #hasTaken = false;
 
   /** @param options its `notifications` must not be started yet */
   constructor(options: IntakeOptions) {
     this.#options = options;
+    this.#db = withResultsWithin(resultMs, options.db);
+    const mayRenew = () => performance.now() - this.#progressAt < renewMsMax;
+    const { onError } = options;
+    this.#lease = new Lease({ db: this.#db, name: 'intake', holder: newId(), mayRenew, onError });
     this.#vacuum = new QueueVacuum(options.db, 'inbox');
     options.notifications.listen('inbox', {
       onHints: (hints) => {
@@ -116,21 +122,26 @@ export class Intake {
     this.#stop.abort();
     this.#wake();
     await this.#running;
+    if (this.#lease.isHeld) await this.#lease.release();
   }
 
   async #run(): Promise<void> {
-    const { db, onError } = this.#options;
+    const { onError } = this.#options;
     while (!this.#stop.signal.aborted) {
       this.#isWoken = false;
       this.#hasTaken = false;
       let isDrained = true;
       try {
-        if (await isWaiting(db)) isDrained = !(await this.#pass());
-        else this.#aliveAt = performance.now();
+        if (!(await isWaiting(this.#db))) this.#aliveAt = performance.now();
+        else if (await this.#mayPass()) isDrained = !(await this.#pass());
         await this.#updateLimits();
         this.#vacuum.start(isDrained);
       } catch (error) {
         if (this.#stop.signal.aborted) return;
+        if (error instanceof LeaseLostError) {
+          this.#lease.forget();
+          continue;
+        }
         onError(error as Error);
         await sleep(failurePauseMs);
       }
@@ -138,22 +149,25 @@ export class Intake {
     }
   }
 
+  /** Whether this server holds the lease. */
+  async #mayPass(): Promise<boolean> {
+    if (this.#lease.isHeld) return true;
+    this.#progressAt = performance.now();
+    const holder = await this.#lease.acquire();
+    // Another server takes rows. If that is stuck, its lease expires.
+    if (holder === 'other') this.#aliveAt = performance.now();
+    return holder === 'self';
+  }
+
   /** @returns whether many rows may still wait */
   async #pass(): Promise<boolean> {
-    const { db, onPublished, onTaken } = this.#options;
+    const { catalogue, onPublished, onTaken } = this.#options;
     const lotRows = this.#lotRows;
-    let lot: InboxBatch | undefined;
+    const lot = await readBatch(this.#db, this.#after, lotRows);
     try {
-      const taken = await db.transaction().execute(async (tx) => {
-        if (!(await claimInbox(tx))) return undefined;
-        lot = await takeBatch(tx, this.#after, lotRows);
-        const taken = await ingest(tx, lot.rows, this.#options.catalogue);
-        if (taken.rejected.length > 0) await keepRejected(tx, taken.rejected);
-        return taken;
-      });
+      const taken = await this.#take(lot, await checkRows(this.#db, lot.rows, catalogue));
       this.#aliveAt = performance.now();
-      // Another server has claimed the inbox, and this one stands by. PostgreSQL ends the claim of a paused server after a while.
-      if (taken === undefined || lot === undefined) return false;
+      this.#progressAt = performance.now();
       this.#after = lot.lastAccount;
       this.#lotRows = Math.min(lotRowsMax, this.#lotRows * 2);
       if (taken.rejected.length > 0) this.#hasRejected = true;
@@ -161,17 +175,28 @@ export class Intake {
       onTaken(taken);
     } catch (error) {
       const isTooLong = (error as { code?: unknown }).code === queryCanceled;
-      if (!(isRejection(error) || isTooLong) || lot === undefined) throw error;
+      if (!(isRejection(error) || isTooLong)) throw error;
       if (lot.rows.length > 1) this.#lotRows = Math.max(1, lot.rows.length >> 1);
       else if (isTooLong) throw error;
-      else await this.#reject(lot.rows, error);
+      else await this.#reject(lot, error);
       // A smaller pass, or a rejected row, is progress.
       this.#aliveAt = performance.now();
+      this.#progressAt = performance.now();
       return true;
     }
     this.#hasTaken = lot.rows.length > 0;
     await this.#count(lot.rows.length);
     return lot.rows.length >= lotRows / 4;
+  }
+
+  /** @throws LeaseLostError if another server has the lease or has taken rows */
+  #take({ rows }: InboxBatch, checked: Checked): Promise<Ingested> {
+    return this.#db.transaction().execute(async (tx) => {
+      if (!(await takeRows(tx, this.#lease.held, rows))) throw new LeaseLostError();
+      const taken = await storeChecked(tx, checked);
+      if (taken.rejected.length > 0) await keepRejected(tx, taken.rejected);
+      return taken;
+    });
   }
 
   /**
@@ -181,25 +206,21 @@ export class Intake {
   async #updateLimits(): Promise<void> {
     const begunAt = performance.now();
     if (begunAt < this.#updateLimitAt) return;
-    await updateFirstId(this.#options.db);
-    if (this.#hasRejected) await limitRejected(this.#options.db);
-    this.#hasRejected = false;
-    const endedAt = performance.now();
-    this.#updateLimitAt = endedAt + Math.max(pollMs, (endedAt - begunAt) / limitShareMax);
+    try {
+      await updateFirstId(this.#options.db);
+      if (this.#hasRejected) await limitRejected(this.#options.db);
+      this.#hasRejected = false;
+    } finally {
+      const endedAt = performance.now();
+      this.#updateLimitAt = endedAt + Math.max(pollMs, (endedAt - begunAt) / limitShareMax);
+    }
   }
 
   /** Rejects a row that the database refuses even on its own, so that others do not wait for it. */
-  async #reject([row]: readonly InboxRow[], reason: unknown): Promise<void> {
-    if (row === undefined) return;
-    const rejected = [{ row, rejection: rejectionOf(reason) }];
-    const isOurs = await this.#options.db.transaction().execute(async (tx) => {
-      const isThere = (await claimInbox(tx)) && (await takeRow(tx, row));
-      if (isThere) await keepRejected(tx, rejected);
-      return isThere;
-    });
-    if (!isOurs) return;
+  async #reject(lot: InboxBatch, reason: unknown): Promise<void> {
+    const rejected = lot.rows.map((row) => ({ row, rejection: rejectionOf(reason) }));
+    this.#options.onTaken(await this.#take(lot, { good: [], rejected }));
     this.#hasRejected = true;
-    this.#options.onTaken({ stored: [], repeated: 0, rejected });
   }
 
   /** Counts rows. Under load, announces to publishers that they need not notify. */
@@ -210,7 +231,7 @@ export class Intake {
     this.#load.at = now;
     if (this.#load.rows < loadRows || now < this.#announcedAt + announcePauseMs) return;
     this.#announcedAt = now;
-    await announcePolling(this.#options.db, busyMs);
+    await announcePolling(this.#db, busyMs);
     // Polls at least as long as announced to publishers.
     this.#pollsUntil = performance.now() + busyMs;
   }

@@ -3,7 +3,7 @@
 import type { Transaction } from '../database/database.ts';
 import { bodyProblem, Problem } from '../http/problem.ts';
 import type { Catalogue } from './catalogue.ts';
-import { ingest } from './ingest.ts';
+import { checkRows, storeChecked } from './ingest.ts';
 import { takeRejected } from './rejected_events.ts';
 import type { StoredEvent } from './store.ts';
 
@@ -34,7 +34,8 @@ export async function retryRejected(
 ): Promise<Retried | undefined> {
   const rejected = await takeRejected(tx, id);
   if (rejected === undefined) return undefined;
-  const { stored, rejected: again } = await ingest(tx, [{ ...rejected, ...correction }], catalogue);
+  const checked = await checkRows(tx, [{ ...rejected, ...correction }], catalogue);
+  const { stored, rejected: again } = await storeChecked(tx, checked);
   const [refused] = again;
   if (refused !== undefined) {
     const { reason, errors } = refused.rejection;
