@@ -31,6 +31,10 @@ export interface ReplayPlace {
   position: string;
 }
 
+/** Whether a grant `g` is as old as the event and allows to read it. */
+const mayRead = sql`g.withdrawn_at is null and g.created_at <= candidate.created_at
+              and (catalogue.scopes is null or g.scopes @> catalogue.scopes)`;
+
 /** Whether an agent's subscription has the lane. */
 function isAgents(lane: number) {
   return sql`exists (select from agent_subscriptions a join subscriptions of_agent on of_agent.id = a.id where of_agent.lane = ${lane})`;
@@ -79,14 +83,15 @@ export async function replayStep(
           select from clients c
           where c.id = s.client_id and not c.is_stopped
             and (s.owner <> 'client' or ${mayOwnSubscriptions(kinds.appSubscriptions)})))
+        -- Null if the owner is a client.
+        and (s.account_id is null or s.account_id = candidate.account_id)
+        -- A look-up for each kind of owner. One for both would read all grants of the account, or of the app, for each event.
         and case s.owner
-          when 'user' then s.account_id = candidate.account_id
+          when 'user' then true
+          when 'grant' then exists (select from grants g where g.id = s.grant_id and ${mayRead})
           else exists (
             select from grants g
-            where g.account_id = candidate.account_id and g.withdrawn_at is null
-              and (g.id = s.grant_id or (s.owner = 'client' and g.client_id = s.client_id))
-              and g.created_at <= candidate.created_at
-              and (catalogue.scopes is null or g.scopes @> catalogue.scopes))
+            where g.account_id = candidate.account_id and g.client_id = s.client_id and ${mayRead})
         end
         -- A look-up in the index of replayed deliveries, because of the offset.
         and not exists (

@@ -136,6 +136,56 @@ for (const mode of planModes) {
   });
 }
 
+/**
+ * Makes the subscription one of an app that thousands use, and gives the account thousands of apps. No grant allows to read the events, so no
+ * look-up ends early.
+ */
+async function giveGrants(db: Database, account: string, owner: 'grant' | 'client'): Promise<void> {
+  const before = sql`now() - interval '1 day'`;
+  await sql`
+    insert into clients (id, name, metadata) select 'app-' || n, '', '{}' from generate_series(1, 2000) as n`.execute(
+    db,
+  );
+  await sql`
+    insert into grants (id, account_id, client_id, created_at)
+    select gen_random_uuid(), ${account}, 'app-' || n, ${before} from generate_series(1, 2000) as n`.execute(
+    db,
+  );
+  await sql`
+    with users as (
+      insert into accounts (id, email, name)
+      select gen_random_uuid(), n || '@example.com', '' from generate_series(1, 4000) as n returning id
+    )
+    insert into grants (id, account_id, client_id, created_at) select gen_random_uuid(), id, 'app-7', ${before} from users`.execute(
+    db,
+  );
+  await sql`
+    update subscriptions set owner = ${owner}, client_id = 'app-7',
+      account_id = case when ${owner} = 'grant' then account_id end,
+      grant_id = case when ${owner} = 'grant' then (
+        select id from grants where account_id = ${account} and client_id = 'app-7') end`.execute(db);
+  await sql`analyze`.execute(db);
+}
+
+for (const owner of ['grant', 'client'] as const) {
+  for (const mode of planModes) {
+    test(`attack: a step reads one grant for each event of an account with thousands of apps (${owner}, ${mode})`, async (t) => {
+      const { db, account } = await openScene(t);
+      await giveGrants(db, account, owner);
+      await addRecovery(db, 'missing');
+      const statements = await captureStatements(mode, () => finish(db));
+      const reads = nodesOf(statements).filter((node) => node['Relation Name'] === 'grants');
+      const rows = reads.map(
+        (node) => node['Actual Loops'] * (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)),
+      );
+      assert.equal(
+        rows.reduce((sum, count) => sum + count, 0),
+        early,
+      );
+    });
+  }
+}
+
 test('a step that finds its lane locked ends at once, and the next one adds the events', async (t) => {
   const { db } = await openScene(t);
   await addRecovery(db, 'missing');
