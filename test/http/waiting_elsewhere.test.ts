@@ -76,9 +76,10 @@ test('attack: metadata documents of many apps whose servers hang', async () => {
     const url = authorizationUrl(server, client, { client_id: site.url('/app', `app${index}`) });
     return fetch(url, { headers: network(index), redirect: 'manual' });
   });
+  // More than the node has places. The first ones end after some seconds.
   await until(
     async () => open.size,
-    (size) => size === count,
+    (size) => size > 8,
   );
   assert.equal((await fetch(`${server.baseUrl}/account`)).status, 200);
   assert.ok(open.size > 0, 'others are served meanwhile');
