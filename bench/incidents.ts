@@ -8,7 +8,7 @@
 
 import { spawnSync } from 'node:child_process';
 import { badEvent } from './incidents/bad_event.ts';
-import { manyBySql, oneEvent, rateLimitedLanes } from './incidents/crowds.ts';
+import { manyBySql, oneEvent, rateLimitedLanes, unequalFanOuts } from './incidents/crowds.ts';
 import { echoedSecrets } from './incidents/echoed_secrets.ts';
 import { clientDelete } from './incidents/endings.ts';
 import { filterBomb } from './incidents/filter_bomb.ts';
@@ -39,6 +39,7 @@ const incidents: Record<string, Incident> = {
   'rate-limited-lanes': rateLimitedLanes,
   'one-event-150000': oneEvent,
   'sql-20000': manyBySql,
+  'unequal-fan-outs': unequalFanOuts,
   churn,
   rest,
   'single-100': single,

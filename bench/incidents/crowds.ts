@@ -1,5 +1,6 @@
 /** Many lanes or many events of other accounts at once. */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { eventBody } from '../deliveries/support.ts';
 import { type CrowdMember, makeCrowd } from './crowd.ts';
@@ -71,4 +72,34 @@ export const manyBySql: Incident = (size) =>
     await session.end();
     const { count } = await stage.others.ask('report');
     return [await finish(stage, 'sql-20000', 250, [], `${count} deliveries arrived`)];
+  });
+
+/**
+ * Twenty accounts with 2,400 subscriptions get an event a second each. The stranger has 41 subscriptions, of which one gets the kind, so its
+ * events take turns with theirs.
+ */
+export const unequalFanOuts: Incident = (size) =>
+  withStage(size, async (stage) => {
+    const { bench, stranger, othersUrl } = stage;
+    const urlOf = () => othersUrl;
+    const crowd = await makeCrowd(bench, { users: 20, subscriptionsOfEach: 2_400, urlOf });
+    const [other] = (await makeCrowd(bench, {
+      users: 1,
+      subscriptionsOfEach: 40,
+      urlOf,
+      kinds: ['issue.created'],
+    })) as [CrowdMember];
+    await sql`
+      update subscriptions s set account_id = g.account_id, grant_id = g.id, client_id = g.client_id
+      from grants g where g.account_id = ${stranger.accountId} and s.account_id = ${other.accountId}`.execute(
+      bench.db,
+    );
+    await measureAlone(stage);
+    await measureIncident(stage, async () => {
+      for (let second = 0; second < 12; second += 1) {
+        await Promise.all([sleep(1_000), ...crowd.map(({ accountId }) => stage.publish(accountId, 1))]);
+      }
+    });
+    const { count } = await stage.others.ask('report');
+    return [await finish(stage, 'unequal-fan-outs', 5_000, [], `${count} deliveries arrived`)];
   });
