@@ -4,7 +4,7 @@
  */
 
 import { isDeepStrictEqual } from 'node:util';
-import { bodyProblem, escapePointer, Problem, type ValidationError } from '../http/problem.ts';
+import { bodyProblem, errorsMax, escapePointer, Problem, type ValidationError } from '../http/problem.ts';
 import { applyJsonPatch } from './json_patch.ts';
 import { type OwnedRow, toMembers } from './resource.ts';
 import type { ResourceType } from './resource_type.ts';
@@ -23,7 +23,9 @@ export function replacedValues(type: ResourceType, row: OwnedRow, body: unknown,
   const errors: ValidationError[] = [];
   const values: Members = {};
   const settable = new Set(type.fields.filter((field) => field.set === 'client').map((field) => field.name));
-  for (const [name, value] of Object.entries(body)) {
+  for (const [name, value] of Object.entries(
+    withFewOthers(body, new Set([...Object.keys(current), ...settable])),
+  )) {
     const isFixed = Object.hasOwn(current, name) && !settable.has(name);
     // The server generates these members, and they are stale after any change.
     if (name === '_links' || name === '_embedded' || name === 'updated_at') continue;
@@ -45,9 +47,10 @@ export function mergedValues(type: ResourceType, row: OwnedRow, patch: unknown, 
     ]);
   }
   const current = toMembers(type, row);
-  const merged = mergePatch(current, patch) as Members;
-  for (const [name, value] of Object.entries(patch)) {
-    if (value !== null || !Object.hasOwn(current, name)) continue;
+  const names = new Set([...Object.keys(current), ...type.fields.map(({ name }) => name)]);
+  const merged = mergePatch(current, withFewOthers(patch, names)) as Members;
+  for (const name of names) {
+    if (!Object.hasOwn(patch, name) || patch[name] !== null || !Object.hasOwn(current, name)) continue;
     const field = type.fields.find((candidate) => candidate.name === name);
     // Null removes a member. A nullable or read-only member becomes null instead.
     if (field === undefined || field.set !== 'client' || field.nullable) merged[name] = null;
@@ -74,13 +77,35 @@ export function patchedValues(type: ResourceType, row: OwnedRow, patch: unknown,
   return replacedValues(type, row, document, check);
 }
 
+/**
+ * Returns the members with these names, and of all others as many as a response reports. To look at tens of thousands of others again and
+ * again would take the server thread longer than to parse them, which has turns (http/body_turns.ts).
+ */
+function withFewOthers(given: Members, names: ReadonlySet<string>): Members {
+  const found: Members = {};
+  let others = 0;
+  // Objects of JSON inherit nothing that is enumerable.
+  for (const name in given) {
+    if (!names.has(name)) {
+      others += 1;
+      if (others > errorsMax) continue;
+    }
+    found[name] = given[name];
+  }
+  return found;
+}
+
 /** The algorithm of RFC 7396 section 2. */
 function mergePatch(target: unknown, patch: unknown): unknown {
   if (!isObject(patch)) return patch;
-  const result: Members = isObject(target) ? { ...target } : {};
+  const base: Members = isObject(target) ? target : {};
+  const result: Members = {};
+  for (const [name, value] of Object.entries(base)) {
+    if (!Object.hasOwn(patch, name)) result[name] = value;
+    else if (patch[name] !== null) result[name] = mergePatch(value, patch[name]);
+  }
   for (const [name, value] of Object.entries(patch)) {
-    if (value === null) delete result[name];
-    else result[name] = mergePatch(result[name], value);
+    if (value !== null && !Object.hasOwn(base, name)) result[name] = mergePatch(undefined, value);
   }
   return result;
 }

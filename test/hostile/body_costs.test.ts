@@ -168,3 +168,19 @@ test('attack: a registration that is one long text costs no look at each letter'
   );
   assert.ok(ratio < 4, `${ratio} times as much`);
 });
+
+test('attack: a patch with thousands of members that no article has costs little more than to parse it', async () => {
+  for (const value of [null, 1]) {
+    const raw = JSON.stringify(
+      Object.fromEntries(Array.from({ length: 55_000 }, (_, n) => [`k${n}`, value])),
+    );
+    const path = `/articles/${article.id}`;
+    const send = (method: string, to: string, type: string) => () =>
+      request(method, to, { raw, headers: { 'content-type': type } });
+    const ratio = await timesAsMuch(
+      send('PATCH', path, 'application/merge-patch+json'),
+      send('POST', `${path}/comments`, 'application/json'),
+    );
+    assert.ok(ratio < 2, `${value}: ${ratio} times as much`);
+  }
+});
