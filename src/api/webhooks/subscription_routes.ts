@@ -385,10 +385,10 @@ const originOf = (url: string | null) => (url === null ? null : new URL(url).ori
 /** The subject of a delivery hold on one subscription. */
 const deliveriesOf = (lane: number) => ({ clientId: null, accountId: null, lane }) as const;
 
-/** @throws Problem 503 while attempts from before it was disabled are in flight */
+/** @throws Problem 503 while attempts from before it was disabled are in flight, or many retries are being held */
 async function enable(db: Database, owner: Owner, id: string): Promise<void> {
   if ((await enableByOwner(db, owner, id)) !== undefined) return;
-  throw new Problem(503, 'Attempts of the subscription are still in flight.', {
+  throw new Problem(503, 'Deliveries of the subscription are still in flight, or are being held.', {
     code: 'busy',
     headers: { 'retry-after': '15' },
   });

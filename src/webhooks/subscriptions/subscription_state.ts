@@ -5,11 +5,15 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
+import { currentUser } from '../../database/connection_user.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { disabledName } from '../../events/built_in_names.ts';
 import { appendEvent } from '../../events/event.ts';
 import { patternsOf } from '../../events/kind_pattern.ts';
+import { overloaded } from '../../http/overload/refusal.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
+import { LimitedWork } from '../../shared/limited_work.ts';
+import { undivided } from '../../shared/owner_turns.ts';
 import type { Owner } from './subscription.ts';
 import { actAsOwner, ownedBy } from './subscription.ts';
 
@@ -136,17 +140,33 @@ export async function notifyOwner(
 const releaseWaitMs = 20_000;
 const releasePollMs = { min: 50, max: 500 };
 
+/** Retries that one transaction holds. */
+const heldAtOnce = 1_000;
+/** Transactions that hold retries of subscriptions with more: one at a time, so that they leave others the connections for changes. */
+const holds = new LimitedWork(1);
+/** Requests of one caller that may wait for a turn. */
+const waitingMax = 4;
+
 /**
  * Enables a subscription for its owner. Waits for attempts that were in flight when it was disabled, without a place: they may hang.
- * @returns whether the subscription exists; undefined if a node still leases its lane
+ * @returns whether the subscription exists; undefined if a node still leases its lane, or more retries are left than could be held in time
+ * @throws Problem 503 or NoTurnError if many others hold retries
  */
 export async function enableByOwner(db: Database, owner: Owner, id: string): Promise<boolean | undefined> {
   const until = performance.now() + releaseWaitMs;
-  for (;;) {
-    const done = await db.transaction().execute((tx) => tryToEnable(tx, owner, id));
-    if (done !== undefined || performance.now() >= until) return done;
-    await waitElsewhere(() => waitForRelease(db, id, until));
+  const caller = currentUser() ?? undivided('');
+  const attempt = () => db.transaction().execute((tx) => tryToEnable(tx, owner, id));
+  let done = await attempt();
+  while (typeof done !== 'boolean' && performance.now() < until) {
+    if (done === 'leased') {
+      await waitElsewhere(() => waitForRelease(db, id, until));
+      done = await attempt();
+    } else {
+      if (holds.isFull(caller, waitingMax)) throw overloaded();
+      done = await waitElsewhere(() => holds.run(caller, attempt));
+    }
   }
+  return typeof done === 'boolean' ? done : undefined;
 }
 
 /** @param until when to give up, on the monotonic clock */
@@ -162,7 +182,8 @@ async function waitForRelease(db: Database, id: string, until: number): Promise<
   } while (performance.now() < until);
 }
 
-async function tryToEnable(tx: Transaction, owner: Owner, id: string): Promise<boolean | undefined> {
+/** @returns whether the subscription exists, or why it is not enabled yet */
+async function tryToEnable(tx: Transaction, owner: Owner, id: string): Promise<boolean | Obstacle> {
   await actAsOwner(tx, owner);
   const { rows } = await sql<{ lane: string; state: string; url: string | null }>`
     select lane, state, url from subscriptions where id = ${id} and ${ownedBy(owner)} for update`.execute(tx);
@@ -170,18 +191,22 @@ async function tryToEnable(tx: Transaction, owner: Owner, id: string): Promise<b
   if (row === undefined) return false;
   if (row.state === 'active') return true;
   // What a subscriber pulls is not held.
-  if (row.url !== null && !(await holdWaiting(tx, row.lane))) return undefined;
+  const obstacle = row.url === null ? null : await holdWaiting(tx, row.lane);
+  if (obstacle !== null) return obstacle;
   await sql`
     update subscriptions set state = 'active', disabled_reason = null, updated_at = now()
     where id = ${id}`.execute(tx);
   return true;
 }
 
+/** A node leases the lane, or some of its retries are not held yet. */
+type Obstacle = 'leased' | 'unfinished';
+
 /**
- * Holds what was added while the subscription was disabled.
- * @returns whether no node leases the lane
+ * Holds what was added while the subscription was disabled, or a part of it if it is much.
+ * @returns null if all of it is held
  */
-async function holdWaiting(tx: Transaction, lane: string): Promise<boolean> {
+async function holdWaiting(tx: Transaction, lane: string): Promise<Obstacle | null> {
   await sql`
     select from lane_progress p join lanes l on l.id = p.lane where p.lane = ${lane} for update of l, p`.execute(
     tx,
@@ -191,7 +216,13 @@ async function holdWaiting(tx: Transaction, lane: string): Promise<boolean> {
     from lane_progress p join lanes l on l.id = p.lane where p.lane = ${lane}`.execute(tx);
   const { cursor, last, owner: node } = progress[0] as { cursor: string; last: string; owner: string | null };
   // The node that leases the lane has a newer cursor in memory.
-  if (node !== null) return false;
+  if (node !== null) return 'leased';
+  const { rows: held } = await sql`
+    update retries set state = 'held', due_at = null
+    where lane = ${lane} and sequence in (
+      select sequence from retries where lane = ${lane} and state = 'pending' order by sequence limit ${heldAtOnce}::int
+    ) returning 1`.execute(tx);
+  if (held.length === heldAtOnce) return 'unfinished';
   if (Number(last) > Number(cursor)) {
     await sql`
       insert into held_ranges (lane, first, last) values (${lane}, ${cursor}::bigint + 1, ${last})`.execute(
@@ -199,10 +230,7 @@ async function holdWaiting(tx: Transaction, lane: string): Promise<boolean> {
     );
   }
   await sql`
-    update retries set state = 'held', due_at = null
-    where lane = ${lane} and state = 'pending'`.execute(tx);
-  await sql`
     update lane_progress set cursor = ${last}, paused_until = null, failures = 0, failing_since = null, due_at = null
     where lane = ${lane}`.execute(tx);
-  return true;
+  return null;
 }
