@@ -49,9 +49,15 @@ export interface LaneState {
   pauseMs: number;
   /** Milliseconds from now until the first retry; null if there is none. */
   retryMs: number | null;
-  /** Pending retries, which an ordered lane waits for. */
+  /** Pending retries, which an ordered lane waits for; infinity if there are more than `countedRetriesMax`. */
   retriesPending: number;
 }
+
+/**
+ * Pending retries that are counted: lanes of one tenant with very many would keep others from being loaded. A lane with more is loaded
+ * again before they are fewer.
+ */
+export const countedRetriesMax = 1_000;
 
 export interface LoadRules {
   sealer: Sealer;
@@ -131,7 +137,9 @@ export async function loadLanes(
       (select (extract(epoch from min(due_at) - now()) * 1000)::float8
         from retries r where r.lane = p.lane and r.due_at is not null having min(due_at) is not null) as retry_ms,
       case when s.ordered then (
-        select count(*) from retries r where r.lane = p.lane and r.due_at is not null and r.state = 'pending'
+        select count(*) from (
+          select from retries r where r.lane = p.lane and r.due_at is not null and r.state = 'pending' limit ${countedRetriesMax + 1}::int
+        ) as counted
       ) else 0 end as retries_pending
     from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
     join lane_progress p on p.lane = given.lane
@@ -169,7 +177,10 @@ export async function loadLanes(
       failures: row.failures,
       pauseMs: Math.max(row.pause_ms ?? 0, 0),
       retryMs: row.retry_ms,
-      retriesPending: Number(row.retries_pending),
+      retriesPending:
+        Number(row.retries_pending) > countedRetriesMax
+          ? Number.POSITIVE_INFINITY
+          : Number(row.retries_pending),
     }));
 }
 

@@ -11,6 +11,7 @@ import type { EventContent } from '../sending/delivery_request.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
 import { type DueDelivery, loadEvents, readDueRetries, readNextRetries } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
+import { countedRetriesMax } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { Outcome } from './outcome_policy.ts';
 import type { Recorder } from './recorder.ts';
@@ -138,10 +139,13 @@ export class Retries {
       lane.outcomeCount += 1;
       const { dueMs = null } = outcome.retry ?? {};
       const dueAt = dueMs === null ? Number.POSITIVE_INFINITY : performance.now() + dueMs;
+      const isCountedAgain =
+        lane.retriesPending === Number.POSITIVE_INFINITY && lane.outcomeCount % (countedRetriesMax / 2) === 0;
       outcome.onWritten = () => {
         lane.unwrittenOutcomes -= 1;
         // Only from here on a read finds the retry, however long the write took.
         lane.retryAt = Math.min(lane.retryAt, dueAt);
+        if (isCountedAgain) onReload(lane.id);
         if (!outcome.hadRetry) return;
         if (this.#isReading) this.#endedDuringRead.push({ lane, sequence: outcome.sequence });
         else lane.endRetry(outcome.sequence);
