@@ -34,6 +34,7 @@ async function setUp(t: TestContext) {
   const start = (own: Database) => {
     const intake = new Intake({
       db: own,
+      // Without notifications the intake looks by itself, and only `listen` is called: a real one would need connections of its own.
       notifications: { listen: () => {} } as unknown as Notifications,
       catalogue,
       onPublished: () => {},
