@@ -7,6 +7,7 @@ import { openPage, startBrowser } from '../support/browser/chromium.ts';
 import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
 import {
   accessibilityErrors,
+  hasFocus,
   openConsole,
   signIn,
   startConsoleServer,
@@ -168,6 +169,29 @@ test('a page reports when the server is unreachable or fails', async () => {
   await page.getByText('No subscriptions yet').waitFor();
 });
 
+test('a row keeps the focus while the search of its list waits for the answer', async () => {
+  const developer = await createConsoleUser(server);
+  const json = { client_name: 'Focused', redirect_uris: ['https://f.example/cb'] };
+  assert.equal((await developer.request('POST', '/apps', { json })).status, 201);
+  const admin = await createTestAccount(server, { isAdmin: true });
+  const { page } = await openConsole(browser, server, admin, '/console/operator/apps');
+  const suspend = page.getByRole('button', { name: 'Suspend Focused' });
+  await suspend.waitFor();
+  const answered = Promise.withResolvers<void>();
+  await page.route('**/admin/apps?*name=Focu*', async (route) => {
+    await answered.promise;
+    await route.continue();
+  });
+
+  await page.getByRole('searchbox', { name: 'Name begins with' }).fill('Focu');
+  await page.locator('[aria-busy=true]').waitFor();
+  await tabTo(page, suspend);
+  answered.resolve();
+  await page.locator('[aria-busy=true]').waitFor({ state: 'detached' });
+
+  assert.ok(await hasFocus(suspend));
+});
+
 test('an administrator verifies an app, disables an account and reads the audit log by keyboard alone', async () => {
   const developer = await createConsoleUser(server);
   const json = { client_name: 'Keyboardist', redirect_uris: ['https://k.example/cb'] };
@@ -188,7 +212,8 @@ test('an administrator verifies an app, disables an account and reads the audit 
   await dialog.waitFor();
   await press('Escape');
   await dialog.waitFor({ state: 'detached' });
-  assert.ok(await verify.evaluate((element) => element === element.ownerDocument.activeElement));
+  // The dialog gives the focus back a frame after it has gone.
+  await until(() => hasFocus(verify), Boolean);
   await press('Enter');
   await tabTo(page, dialog.getByRole('textbox', { name: 'Reason' }));
   await page.keyboard.type('Read by keys.');

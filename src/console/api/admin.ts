@@ -1,6 +1,6 @@
 /** Queries of the operator's pages. */
 
-import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
+import { infiniteQueryOptions, keepPreviousData, queryOptions } from '@tanstack/react-query';
 import { connectionsRefreshMs } from './apps.ts';
 import type { Operations } from './generated.ts';
 import { nextAfter } from './queries.ts';
@@ -31,6 +31,8 @@ export function adminListQuery<Name extends Lists>(name: Name, filter: Record<st
     },
     initialPageParam: null as string | null,
     getNextPageParam: nextAfter,
+    // The rows of the filter before stay until the answer, so that the focus is not lost with them.
+    placeholderData: keepPreviousData,
   });
 }
 

@@ -15,12 +15,12 @@ interface PagedListProps<Item> {
 }
 
 export function PagedList<Item>({ query, nothing, children }: PagedListProps<Item>) {
-  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = query;
+  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage, isPlaceholderData } = query;
   if (error !== null) return <Failure error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <Skeletons count={6} />;
   const items = data.pages.flatMap((page) => page.items);
   return (
-    <div className="stack">
+    <div className={isPlaceholderData ? 'stack list-old' : 'stack'} aria-busy={isPlaceholderData}>
       <div className="card table-scroll">{items.length === 0 ? nothing(hasNextPage) : children(items)}</div>
       {hasNextPage && (
         <div>

@@ -105,10 +105,14 @@ export async function accessibilityErrorsOnTheWay(page: Page): Promise<string[]>
 /** The maximum number of tab stops of a page. */
 const tabStopsMax = 150;
 
+/** Whether the target has the focus. */
+export const hasFocus = (target: Locator): Promise<boolean> =>
+  target.evaluate((element) => element === element.ownerDocument.activeElement);
+
 /** Presses Tab until the target has the focus, as a keyboard user does. */
 export async function tabTo(page: Page, target: Locator): Promise<void> {
   for (let stops = 0; stops < tabStopsMax; stops += 1) {
-    if (await target.evaluate((element) => element === element.ownerDocument.activeElement)) return;
+    if (await hasFocus(target)) return;
     await page.keyboard.press('Tab');
   }
   throw new Error(`the keyboard does not reach ${target}`);
