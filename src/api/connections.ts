@@ -95,9 +95,10 @@ export async function readConnectionPage(
   filter: ConnectionFilter,
   { limit, after }: PageQuery,
 ): Promise<{ found: Connection[]; next: string | null }> {
+  const caller = request.connectionUser ?? undivided('');
+  if (firstDeliveries.isFull(caller, waitingMax)) throw overloaded();
   const { found, next } = await readFittingConnections(db, filter, limit, after);
   if (found.every(({ grantId }) => grantId === null)) return { found, next };
-  const caller = request.connectionUser ?? undivided('');
   if (firstDeliveries.isFull(caller, waitingMax)) throw overloaded();
   return withoutPlace(request, () =>
     firstDeliveries.run(caller, async () => {
