@@ -19,6 +19,7 @@ import type { Tenant, TenantApp } from './delivery_memory.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
 import { LaneGate } from './lane_gate.ts';
 import type { LaneState } from './lane_store.ts';
+import { WaitingDeliveries } from './waiting_deliveries.ts';
 
 /** Maximum attempts in flight of one lane, and the window of a lane without a success yet. */
 const windowMax = 32;
@@ -75,9 +76,7 @@ export class Lane extends LaneGate {
   idleSince = 0;
   /** Grows whenever the lane drops what it has read. Results of reads from before are not used. */
   generation = 0;
-  readonly #fresh: LoadedDelivery[] = [];
-  #freshFrom = 0;
-  readonly #due: LoadedDelivery[] = [];
+  readonly #waiting: WaitingDeliveries;
   /** Retries that are in memory, in flight, or finished and not written. */
   readonly #retrying = new Set<number>();
   /** Deliveries past `attemptedThrough` whose first attempt has ended. */
@@ -96,6 +95,7 @@ export class Lane extends LaneGate {
     this.id = state.subscription.lane;
     this.tenant = tenant;
     this.app = tenant.appOf(state.subscription.clientId);
+    this.#waiting = new WaitingDeliveries(this.app);
     this.leasedAt = now;
     this.isProven = state.cursor > 0 && state.failures === 0;
     this.subscription = state.subscription;
@@ -156,17 +156,7 @@ export class Lane extends LaneGate {
    */
   holdAccount(account: string): LoadedDelivery[] {
     this.stop(this.#accountHolds.hold(account));
-    if (this.subscription.ordered) return [];
-    const isOfAccount = ({ event }: LoadedDelivery) => event.accountId === account;
-    const fresh = this.#fresh.slice(this.#freshFrom);
-    const held = [...fresh, ...this.#due].filter(isOfAccount);
-    if (held.length === 0) return held;
-    this.#fresh.splice(0, this.#fresh.length, ...fresh.filter((each) => !isOfAccount(each)));
-    this.#freshFrom = 0;
-    const due = this.#due.splice(0);
-    this.#due.push(...due.filter((each) => !isOfAccount(each)));
-    for (const { position } of held) this.app.drop(position);
-    return held;
+    return this.subscription.ordered ? [] : this.#waiting.dropAccount(account);
   }
 
   /** Ends the account's hold. Results of a read that is running are not used for the account. */
@@ -220,27 +210,23 @@ export class Lane extends LaneGate {
   /** Drops deliveries that have not started. */
   dropWaiting(): void {
     this.generation += 1;
-    for (const { position } of [...this.#fresh.slice(this.#freshFrom), ...this.#due]) this.app.drop(position);
-    const first = this.#fresh[this.#freshFrom];
+    const { first, due } = this.#waiting.drop();
     if (first !== undefined) this.readThrough = first.sequence - 1;
-    this.#fresh.length = 0;
-    this.#freshFrom = 0;
-    for (const { sequence } of this.#due) this.#retrying.delete(sequence);
-    if (this.#due.length > 0) this.retryAt = 0;
-    this.#due.length = 0;
+    for (const { sequence } of due) this.#retrying.delete(sequence);
+    if (due.length > 0) this.retryAt = 0;
   }
 
   get freshCount(): number {
-    return this.#fresh.length - this.#freshFrom;
+    return this.#waiting.freshCount;
   }
 
   /** Retries in memory that wait to start. */
   get dueCount(): number {
-    return this.#due.length;
+    return this.#waiting.dueCount;
   }
 
   get waitingCount(): number {
-    return this.freshCount + this.#due.length;
+    return this.#waiting.count;
   }
 
   /** Maximum waiting deliveries: some rounds of the window, so that a subscriber that never responds uses little memory. */
@@ -272,16 +258,14 @@ export class Lane extends LaneGate {
   /** Adds a delivery that was never attempted. Calls are in order of the sequence. */
   addFresh(waiting: LoadedDelivery): void {
     this.readThrough = waiting.sequence;
-    waiting.event = this.app.add(waiting.position, waiting.event);
-    this.#fresh.push(waiting);
+    this.#waiting.addFresh(waiting);
   }
 
   /** Adds a retry, unless it is in memory already. */
   addRetry(waiting: LoadedDelivery): void {
     if (this.#retrying.has(waiting.sequence)) return;
     this.#retrying.add(waiting.sequence);
-    waiting.event = this.app.add(waiting.position, waiting.event);
-    this.#due.push(waiting);
+    this.#waiting.addDue(waiting);
   }
 
   /** Marks a retry that will be cancelled, so that it is not read again before that is written. */
@@ -316,7 +300,7 @@ export class Lane extends LaneGate {
 
   /** The delivery that `take` would take. */
   get next(): LoadedDelivery {
-    return (this.#due[0] ?? this.#fresh[this.#freshFrom]) as LoadedDelivery;
+    return this.#waiting.next as LoadedDelivery;
   }
 
   /** Takes the next delivery. Call it only if `mayStart`, and no sendable delivery waits. */
@@ -325,14 +309,7 @@ export class Lane extends LaneGate {
     this.inFlight += 1;
     this.started += 1;
     this.app.begin();
-    const waiting = this.next;
-    if (this.#due.shift() !== undefined) return waiting;
-    this.#freshFrom += 1;
-    if (this.#freshFrom > 256) {
-      this.#fresh.splice(0, this.#freshFrom);
-      this.#freshFrom = 0;
-    }
-    return waiting;
+    return this.#waiting.shift();
   }
 
   /** An attempt has ended, whatever its result. */
@@ -392,7 +369,7 @@ export class Lane extends LaneGate {
   #hasNoneToStart(): boolean {
     if (this.waitingCount === 0) return true;
     if (!this.subscription.ordered) return false;
-    if (this.#due.length === 0 && this.retriesPending > 0) return true;
+    if (this.dueCount === 0 && this.retriesPending > 0) return true;
     return this.#accountHolds.holds(this.next.event);
   }
 }
