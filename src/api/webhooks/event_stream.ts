@@ -12,7 +12,7 @@ import { isOverloaded } from '../../http/overload/refusal.ts';
 import { workForStream } from '../../http/overload/request_place.ts';
 import { Problem } from '../../http/problem.ts';
 import { beginStream, endStream, hasRoom } from '../../http/stream_response.ts';
-import { displaced } from '../../http/stream_slots.ts';
+import { displaced, type SlotHolder } from '../../http/stream_slots.ts';
 import type { EventPage, EventReader, ReadResult } from '../../webhooks/reader/event_reader.ts';
 import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
 import type { Subscription } from '../../webhooks/subscriptions/subscription.ts';
@@ -27,6 +27,7 @@ export interface EventStreamSource {
   reader: EventReader;
   watch: LaneWatch;
   subscription: Subscription;
+  holder: SlotHolder;
   /** The first page. */
   first: EventPage;
   /** Checks the token in memory. @throws Problem 401 */
@@ -77,7 +78,7 @@ async function run(
   signal: AbortSignal,
   source: EventStreamSource,
 ): Promise<LastEvent> {
-  const { reader, watch, subscription, first } = source;
+  const { reader, watch, subscription, holder, first } = source;
   const endsAt = performance.now() + streamMsMax;
   for (let page = first; !signal.aborted; ) {
     const text = pageText(page);
@@ -85,7 +86,8 @@ async function run(
     if (!(await hasRoom(raw, signal))) break;
     while (page.through >= page.head && !signal.aborted) {
       const begunAt = performance.now();
-      await watch.wait(subscription.lane, page.through, heartbeatMs, signal);
+      const place = { lane: subscription.lane, after: page.through, holder };
+      await watch.wait(place, heartbeatMs, signal);
       if (performance.now() > endsAt) return { event: 'end', reason: 'time' };
       if (performance.now() - begunAt < heartbeatMs) break;
       raw.write(': heartbeat\n\n');

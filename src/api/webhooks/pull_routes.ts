@@ -12,7 +12,6 @@ import { Id, Nullable, named, StringEnum, strict, Time } from '../../http/schema
 import { StreamSlots } from '../../http/stream_slots.ts';
 import { acknowledge } from '../../webhooks/reader/acknowledgement.ts';
 import type { EventPage, EventReader, ReadResult } from '../../webhooks/reader/event_reader.ts';
-import type { LaneWatch } from '../../webhooks/reader/lane_watch.ts';
 import { ownerOf } from '../../webhooks/subscriptions/owner.ts';
 import type { Subscription } from '../../webhooks/subscriptions/subscription.ts';
 import { token } from '../admission.ts';
@@ -147,6 +146,7 @@ export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots):
           reader,
           watch,
           subscription,
+          holder,
           first,
           checkToken,
           checkOwner,
@@ -162,7 +162,8 @@ export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots):
       reply.raw.on('close', () => slot.abort());
       if (reply.raw.destroyed) slot.abort();
       try {
-        await withoutPlace(request, () => waitFor(watch, subscription, query, slot.signal));
+        const place = { lane: subscription.lane, after: query.after, holder };
+        await withoutPlace(request, () => watch.wait(place, query.wait * 1_000, slot.signal));
       } finally {
         waits.release(slot);
       }
@@ -189,10 +190,6 @@ function registerAcknowledge(options: WebhookRoutesOptions): void {
     errors.add(['sequence'], `is beyond the newest sequence, ${result.head}`, 'invalid-cursor');
     return errors.raise();
   });
-}
-
-function waitFor(watch: LaneWatch, { lane }: Subscription, { after, wait }: PullQuery, signal: AbortSignal) {
-  return watch.wait(lane, after, wait * 1_000, signal);
 }
 
 /** @throws Problem 400 if there is no such sequence, 409 if the subscription is disabled, 404 if it has ended */

@@ -146,7 +146,8 @@ class Channel {
   }
 
   #wait(): void {
-    this.#stopWatching = this.#feeds.watch.watch(this.#lane.lane, this.#through, () => {
+    const place = { lane: this.#lane.lane, after: this.#through, holder: this.#source.holder };
+    this.#stopWatching = this.#feeds.watch.watch(place, () => {
       this.#stopWatching = undefined;
       void this.#sendEvents();
     });

@@ -9,6 +9,8 @@ import { LaneWatch } from '../../../src/webhooks/reader/lane_watch.ts';
 import { createDatabase } from '../../support/database/database.ts';
 import { startDatabaseProxy } from '../../support/database/database_proxy.ts';
 
+const holder = { owner: 'somebody', clientId: 'app' };
+
 test('a silent connection keeps waiting readers for seconds only, and is replaced', async (t) => {
   const database = await createDatabase();
   const proxy = await startDatabaseProxy(database.url);
@@ -40,7 +42,7 @@ test('a silent connection keeps waiting readers for seconds only, and is replace
     isLeft = true;
   });
   // A lane that does not exist is closed, so its reader wakes at the first look.
-  await new Promise<void>((resolve) => watch.watch(9_000_001, 0, resolve));
+  await new Promise<void>((resolve) => watch.watch({ lane: 9_000_001, after: 0, holder }, resolve));
   assert.equal(isLeft, false, 'the reader wakes before an ordinary statement gives up');
   assert.deepEqual(
     errors.map(({ message }) => message),

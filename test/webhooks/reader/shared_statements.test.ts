@@ -62,7 +62,7 @@ test('attack: a reader whose connections are all in use does not keep other wait
   const wait = (user: ConnectionUser, lane: number) =>
     asUser(user, () => {
       const { promise, resolve } = Promise.withResolvers<void>();
-      watch.watch(lane, 0, () => {
+      watch.watch({ lane, after: 0, holder: { owner: user.owner, clientId: 'app' } }, () => {
         woken.push([user.owner, currentUser()?.owner]);
         resolve();
       });
@@ -75,6 +75,38 @@ test('attack: a reader whose connections are all in use does not keep other wait
     ['second', 'second'],
   ]);
   assert.deepEqual(errors, []);
+});
+
+test('attack: a reader of one lane does not wait until another’s thousand lanes were asked for', async (t) => {
+  const db = openDatabase({ connectionString: databaseUrl, connectionsMax: 3 });
+  const watch = new LaneWatch({
+    db,
+    notifications: new Notifications(
+      databaseUrl,
+      () => {},
+      () => {},
+    ),
+    onWake: () => {},
+    appSubscriptions: 'all',
+    onError: (error) => assert.fail(error),
+  });
+  t.after(async () => {
+    watch.stop();
+    await db.destroy();
+  });
+  const woken: string[] = [];
+  const wait = (owner: string, clientId: string, lane: number) =>
+    new Promise<void>((resolve) => {
+      watch.watch({ lane, after: 0, holder: { owner, clientId } }, () => {
+        woken.push(`${owner} ${clientId}`);
+        resolve();
+      });
+    });
+  // Lanes that do not exist are closed, so their readers wake when they are asked for.
+  const many = Array.from({ length: 1_000 }, (_, index) => wait('first', 'app', 9_000_001 + index));
+  await Promise.all([...many, wait('first', 'other-app', 9_100_001), wait('second', 'app', 9_100_002)]);
+  assert.deepEqual(woken.slice(0, 3).toSorted(), ['first app', 'first other-app', 'second app']);
+  assert.equal(woken.length, 1_002);
 });
 
 test('attack: an agent whose connections are all in use does not keep the polls of others waiting', async (t) => {
