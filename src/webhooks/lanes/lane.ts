@@ -10,20 +10,17 @@
 import { steadyRate, type TokenBucket } from '../../shared/token_bucket.ts';
 import { createTemplate, type EventContent, type RequestTemplate } from '../sending/delivery_request.ts';
 import type { Stoppable } from '../sending/exchange.ts';
-import { circuitFailures } from '../sending/retry_schedule.ts';
 import { createSigningKeys, type SigningKeys } from '../sending/secret_keys.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import type { Secrets } from '../subscriptions/subscription_secrets.ts';
 import { AccountHolds } from './account_holds.ts';
 import type { Tenant, TenantApp } from './delivery_memory.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
+import { LaneCircuit, type SetAside, windowMax } from './lane_circuit.ts';
 import { LaneGate } from './lane_gate.ts';
 import type { LaneState } from './lane_store.ts';
 import { WaitingDeliveries } from './waiting_deliveries.ts';
 
-/** Maximum attempts in flight of one lane, and the window of a lane without a success yet. */
-const windowMax = 32;
-const windowStart = 4;
 /**
  * Maximum deliveries in memory per slot of the window; maximum deliveries in memory; maximum deliveries attempted
  * past the cursor.
@@ -45,6 +42,7 @@ export class Lane extends LaneGate {
   /** Whether a delivery hold covers the whole lane. */
   isOnHold = false;
   readonly #accountHolds = new AccountHolds();
+  readonly circuit: LaneCircuit;
   /** Whether another node may have the lease. */
   isLost = false;
   head: number;
@@ -55,7 +53,6 @@ export class Lane extends LaneGate {
   /** All deliveries up to here were attempted. Their outcomes are written or about to be. */
   attemptedThrough: number;
   readThrough: number;
-  failures: number;
   inFlight = 0;
   /** Those of them that wait for places, because their bodies were converted or their access token was refused (taken_deliveries.ts). */
   sendableCount = 0;
@@ -81,9 +78,6 @@ export class Lane extends LaneGate {
   readonly #retrying = new Set<number>();
   /** Deliveries past `attemptedThrough` whose first attempt has ended. */
   readonly #done = new Set<number>();
-  /** Whether the lane's last attempt was accepted. Before its first attempt on this node: as far as the lane's row shows. */
-  isProven: boolean;
-  #window = windowStart;
   #rate: TokenBucket | null;
 
   /** When the lane was leased, and the attempts started since. */
@@ -97,7 +91,7 @@ export class Lane extends LaneGate {
     this.app = tenant.appOf(state.subscription.clientId);
     this.#waiting = new WaitingDeliveries(this.app);
     this.leasedAt = now;
-    this.isProven = state.cursor > 0 && state.failures === 0;
+    this.circuit = new LaneCircuit(state);
     this.subscription = state.subscription;
     this.#rate = steadyRate(state.subscription.rateLimit, now);
     this.#secrets = state.secrets;
@@ -108,7 +102,6 @@ export class Lane extends LaneGate {
     this.cursor = state.cursor;
     this.attemptedThrough = state.cursor;
     this.readThrough = state.cursor;
-    this.failures = state.failures;
     this.retriesPending = state.retriesPending;
     this.pausedUntil = state.pauseMs > 0 ? now + state.pauseMs : 0;
     if (state.retryMs !== null) this.retryAt = now + state.retryMs;
@@ -156,7 +149,7 @@ export class Lane extends LaneGate {
    */
   holdAccount(account: string): LoadedDelivery[] {
     this.stop(this.#accountHolds.hold(account));
-    return this.subscription.ordered ? [] : this.#waiting.dropAccount(account);
+    return this.subscription.ordered ? [] : this.#waiting.dropSome(isOf(account));
   }
 
   /** Ends the account's hold. Results of a read that is running are not used for the account. */
@@ -231,7 +224,10 @@ export class Lane extends LaneGate {
 
   /** Maximum waiting deliveries: some rounds of the window, so that a subscriber that never responds uses little memory. */
   get waitingLimit(): number {
-    return Math.min(waitingMax, this.#window * (this.#window < windowMax ? 16 : waitingPerSlotMax));
+    return Math.min(
+      waitingMax,
+      this.circuit.window * (this.circuit.window < windowMax ? 16 : waitingPerSlotMax),
+    );
   }
 
   /** Whether deliveries should be read from the database now. */
@@ -309,13 +305,16 @@ export class Lane extends LaneGate {
     this.inFlight += 1;
     this.started += 1;
     this.app.begin();
-    return this.#waiting.shift();
+    const taken = this.#waiting.shift();
+    this.circuit.begin(this.#circuitAccount(taken));
+    return taken;
   }
 
   /** An attempt has ended, whatever its result. */
-  end({ position }: LoadedDelivery): void {
+  end(delivery: LoadedDelivery): void {
     this.inFlight -= 1;
-    this.app.end(position);
+    this.app.end(delivery.position);
+    this.circuit.end(this.#circuitAccount(delivery));
   }
 
   /** A delivery that was taken was not sent. */
@@ -323,18 +322,40 @@ export class Lane extends LaneGate {
     this.#rate?.giveBack();
   }
 
-  /** Applies the result of an attempt: the window grows with successes and shrinks with failures. */
-  recordResult(isAccepted: boolean, isNeutral: boolean): void {
-    // It says nothing about the other deliveries.
-    if (isNeutral) return;
-    this.isProven = isAccepted;
-    if (isAccepted) {
-      this.failures = 0;
-      if (this.#window < windowMax) this.#window += 1;
-    } else {
-      this.failures += 1;
-      this.#window = Math.max(1, this.#window >> 1);
-    }
+  /** The account that may be set aside because of the delivery; null in lanes of which all deliveries are one account's, or in order. */
+  #circuitAccount({ event }: LoadedDelivery): string | null {
+    const { accountId, ordered } = this.subscription;
+    return accountId === null && !ordered ? event.accountId : null;
+  }
+
+  /** Whether the last attempt was accepted (lane_circuit.ts). */
+  get isProven(): boolean {
+    return this.circuit.isProven;
+  }
+
+  /** Whether a failure of the delivery says something about its account only. */
+  isOfAccount(delivery: LoadedDelivery): boolean {
+    return this.circuit.isOfAccount(this.#circuitAccount(delivery));
+  }
+
+  /** Drops deliveries of accounts that must wait, up to the first that need not. @returns these */
+  setAside(now: number): SetAside[] {
+    return this.circuit.setAside(this.#waiting, (each) => this.#circuitAccount(each), now);
+  }
+
+  /**
+   * Applies the result of an attempt.
+   * @param isNeutral whether it says nothing about the other deliveries
+   * @param retryAfterMs what the subscriber asked for, or 0
+   */
+  recordResult(
+    delivery: LoadedDelivery,
+    isAccepted: boolean,
+    isNeutral: boolean,
+    now: number,
+    retryAfterMs: number,
+  ): void {
+    if (!isNeutral) this.circuit.record(this.#circuitAccount(delivery), isAccepted, now, retryAfterMs);
   }
 
   /** The delivery's first attempt has ended, or it will not be attempted. */
@@ -363,7 +384,7 @@ export class Lane extends LaneGate {
 
   #limit(): number {
     // One probe at a time while the circuit is open; one attempt at a time if the lane is ordered.
-    return this.subscription.ordered || this.failures >= circuitFailures ? 1 : this.#window;
+    return this.subscription.ordered || this.circuit.isOpen ? 1 : this.circuit.window;
   }
 
   #hasNoneToStart(): boolean {
@@ -372,4 +393,8 @@ export class Lane extends LaneGate {
     if (this.dueCount === 0 && this.retriesPending > 0) return true;
     return this.#accountHolds.holds(this.next.event);
   }
+}
+
+function isOf(account: string): (delivery: LoadedDelivery) => boolean {
+  return ({ event }) => event.accountId === account;
 }

@@ -78,6 +78,8 @@ export interface OutcomeDecision {
   outcome: Outcome;
   /** Milliseconds that the whole lane pauses; 0 for no pause. */
   pauseMs: number;
+  /** Whether the result says something about one account only, and pauses that one (account_circuits.ts). */
+  isOfAccount: boolean;
   /** Whether the result says nothing about the subscriber: of a ping, or of a body that could not be sent. */
   isNeutral: boolean;
   /** The part of the pause that the subscriber requested. A success of another attempt does not end it. */
@@ -99,6 +101,7 @@ export function decideOutcome(end: AttemptEnd): OutcomeDecision {
   const isFinal =
     result.error === 'body_too_large' || (result.error === null && policy.finalStatuses.has(status ?? 0));
   const retryAfterMs = isAccepted ? 0 : (asked ?? 0) * 1_000;
+  const isOfAccount = !isAccepted && !isNeutral && lane.isOfAccount(waiting);
   return {
     outcome: {
       lane: lane.id,
@@ -115,9 +118,14 @@ export function decideOutcome(end: AttemptEnd): OutcomeDecision {
       hadRetry: waiting.retry !== null,
       wasManual,
     },
-    pauseMs: isAccepted
-      ? 0
-      : Math.max(retryAfterMs, isNeutral ? 0 : circuitPause(lane.failures + 1, policy.probePauseMsMax)),
+    pauseMs:
+      isAccepted || isOfAccount
+        ? 0
+        : Math.max(
+            retryAfterMs,
+            isNeutral ? 0 : circuitPause(lane.circuit.count + 1, policy.probePauseMsMax),
+          ),
+    isOfAccount,
     retryAfterMs,
     isNeutral,
     isGone: policy.disablesWhenGone && status === 410 && result.error === null,

@@ -65,16 +65,21 @@ export class WaitingDeliveries {
     return next;
   }
 
-  /** @returns the account's deliveries, which were dropped */
-  dropAccount(account: string): LoadedDelivery[] {
-    const isOfAccount = ({ event }: LoadedDelivery) => event.accountId === account;
+  some(isWanted: (delivery: LoadedDelivery) => boolean): boolean {
+    return (
+      this.#due.some(isWanted) || this.#fresh.some((each, at) => at >= this.#freshFrom && isWanted(each))
+    );
+  }
+
+  /** Drops some. @returns these */
+  dropSome(isDropped: (delivery: LoadedDelivery) => boolean): LoadedDelivery[] {
     const fresh = this.#fresh.slice(this.#freshFrom);
-    const dropped = [...fresh, ...this.#due].filter(isOfAccount);
+    const dropped = [...fresh, ...this.#due].filter(isDropped);
     if (dropped.length === 0) return dropped;
-    this.#fresh.splice(0, this.#fresh.length, ...fresh.filter((each) => !isOfAccount(each)));
+    this.#fresh.splice(0, this.#fresh.length, ...fresh.filter((each) => !isDropped(each)));
     this.#freshFrom = 0;
     const due = this.#due.splice(0);
-    this.#due.push(...due.filter((each) => !isOfAccount(each)));
+    this.#due.push(...due.filter((each) => !isDropped(each)));
     for (const { position } of dropped) this.#app.drop(position);
     return dropped;
   }

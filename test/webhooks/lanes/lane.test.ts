@@ -3,58 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { AccountHolds, countedAccountsMax } from '../../../src/webhooks/lanes/account_holds.ts';
-import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
-import { Lane } from '../../../src/webhooks/lanes/lane.ts';
-import type { LaneState } from '../../../src/webhooks/lanes/lane_store.ts';
-import type { EventContent } from '../../../src/webhooks/sending/delivery_request.ts';
-import type { Subscription } from '../../../src/webhooks/subscriptions/subscription.ts';
-
-const eventOf = (accountId: string | null): EventContent => ({
-  id: 'event',
-  kind: 'push',
-  accountId,
-  body: Buffer.from('{}'),
-  createdAt: 0,
-  version: null,
-  traceparent: null,
-  accountExternalId: null,
-});
-
-/** @param accountId null for the lane of an app's own subscription */
-function createLane(accountId: string | null, rateLimit: number | null = null): Lane {
-  const subscription = {
-    id: '01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88',
-    lane: 1,
-    url: 'https://hooks.example/',
-    accountId,
-    rateLimit,
-    ordered: false,
-  } as Subscription;
-  const state: LaneState = {
-    subscription,
-    secrets: { secret: 'whsec_', previous: null },
-    headerLines: '',
-    auth: null,
-    agent: null,
-    closesInMs: Number.POSITIVE_INFINITY,
-    revision: 1,
-    isOpen: true,
-    epochs: [],
-    head: 100,
-    cursor: 0,
-    attempted: [],
-    failures: 0,
-    pauseMs: 0,
-    retryMs: null,
-    retriesPending: 0,
-  };
-  return new Lane(state, 1_000, new Tenant('tenant', new DeliveryMemory()));
-}
-
-function add(lane: Lane, sequence: number, accountId: string | null = null): void {
-  const event = eventOf(accountId);
-  lane.addFresh({ sequence, day: '2026-01-01', position: sequence, event, retry: null });
-}
+import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
+import { add, createLane, eventOf } from '../../support/webhooks/memory_lane.ts';
 
 test('a rate limit saves no unused rate, except for what makes up for late timers', () => {
   const startsAt = (lane: Lane, now: number) => {
@@ -63,12 +13,12 @@ test('a rate limit saves no unused rate, except for what makes up for late timer
     lane.inFlight = 0;
     return count;
   };
-  const slow = createLane(null, 10);
+  const slow = createLane(null, { rateLimit: 10 });
   for (let sequence = 1; sequence <= 10; sequence += 1) add(slow, sequence);
   assert.equal(startsAt(slow, 1_000), 1);
   assert.equal(slow.wakeAt(1_000), 1_100);
   assert.equal(startsAt(slow, 60_000), 1);
-  const fast = createLane(null, 60);
+  const fast = createLane(null, { rateLimit: 60 });
   for (let sequence = 1; sequence <= 10; sequence += 1) add(fast, sequence);
   assert.equal(startsAt(fast, 120_000), 3);
 });

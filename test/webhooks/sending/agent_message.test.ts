@@ -129,7 +129,12 @@ test('agents 46: there are four attempts, with pauses that vary by a fifth in bo
 
 test('agents 46: 410 and 413 end the delivery and not the subscription, elsewhere 410 disables', () => {
   const decide = (format: 'agent' | 'json', status: number | null, error: 'body_too_large' | null = null) => {
-    const lane = { id: 1, failures: 0, subscription: { format } } as Lane;
+    const lane = {
+      id: 1,
+      circuit: { count: 0 },
+      isOfAccount: () => false,
+      subscription: { format },
+    } as unknown as Lane;
     const waiting = { sequence: 1, day: '2026-11-23', position: 1, event, retry: null };
     const result = { ...unsentResult(0, error), isCancelled: false, status } as ExchangeResult;
     const end = { lane, waiting, number: 1, revision: 1, result, now, scheduleSeconds: [30, 120, 600] };
