@@ -10,7 +10,7 @@
 import { probePauseMsMax } from '../sending/retry_schedule.ts';
 
 /** Failures of one account in a row that open its circuit. So no account alone opens the circuit of the lane (retry_schedule.ts). */
-export const accountFailuresMax = 3;
+const accountFailuresMax = 3;
 /** Remembered accounts. The one that failed first is forgotten first. */
 const accountsMax = 1_000;
 /** Milliseconds of the first pause, which doubles with each further failure. */
