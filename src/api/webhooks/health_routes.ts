@@ -7,6 +7,7 @@ import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
 import Type from 'typebox';
 import { asServer, currentUser } from '../../database/connection_user.ts';
+import type { Database } from '../../database/database.ts';
 import { idParameter, ok, queryParameter } from '../../http/describe.ts';
 import { overloaded } from '../../http/overload/refusal.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
@@ -17,13 +18,16 @@ import { readTime } from '../../http/time.ts';
 import { LimitedWork } from '../../shared/limited_work.ts';
 import { undivided } from '../../shared/owner_turns.ts';
 import {
+  addBacklogs,
+  addCounts,
   type Backlog,
   coarseDays,
   coarseSeconds,
+  describeCounts,
   fineDays,
   fineSeconds,
   readBacklog,
-  readStats,
+  readCounts,
   type Stats,
   type StatsRange,
 } from '../../webhooks/log/delivery_stats.ts';
@@ -40,8 +44,14 @@ import { requireSubscription, type WebhookRoutesOptions } from './subscription_a
 const dayMs = 86_400_000;
 /** Maximum subscriptions in a sum. */
 const summedMax = 1_000;
-/** Requests of one caller that may wait, for one subscription and for several. */
+/** Subscriptions that are read in one turn: with a month of buckets, they take PostgreSQL 50 to 100 ms. */
+const sliceMax = 25;
+/** Sums of more subscriptions are made one after the other. Those of fewer come between their slices. */
+const severalMax = 250;
+/** Requests of one caller that may wait: for one subscription, for several and for many. */
 const waitingMax = 4;
+/** Milliseconds after which a sum begins no further slice. The last one takes 30 seconds at most (`turnWaitMsMax`). */
+const sumMsMax = 40_000;
 
 const Health = named('Health', Type.Object(healthMembers, strict));
 const range = [
@@ -88,30 +98,39 @@ export const healthRoutes = {
 
 export function registerHealthRoutes(options: WebhookRoutesOptions): void {
   const { db, logDb } = options;
-  // One takes PostgreSQL up to 50 ms, a hundred take half a second, a thousand several seconds. So the log keeps its other connections for pages
-  // and for events that are pulled, and nobody waits with one subscription for the thousand of another.
-  const turns = { one: new LimitedWork(1), several: new LimitedWork(1) };
+  // The log keeps its other connections for pages and for events that are pulled, and nobody waits with one subscription for the several of others,
+  // nor with several for more than a slice of many.
+  const turns = { one: new LimitedWork(1), several: new LimitedWork(1), many: new LimitedWork(1) };
   const show = async (request: FastifyRequest, lanes: number[]) => {
     const range = readStatsRange(request);
-    const read = async () =>
-      representHealth(
-        request,
-        range,
-        await readFromLog(readStats(logDb, lanes, range)),
-        await readFromLog(readBacklog(logDb, lanes)),
-      );
-    const work = lanes.length > 1 ? turns.several : turns.one;
     // A tool of an agent calls this in the name of its user, in a request of this process to itself.
     const caller = currentUser() ?? undivided('');
-    if (work.isFull(caller, waitingMax)) throw overloaded();
+    const signal = AbortSignal.timeout(sumMsMax);
+    const work = lanes.length > 1 ? turns.several : turns.one;
+    const readSlice = (from: number) =>
+      work.run(
+        caller,
+        () => {
+          if (request.raw.socket.destroyed) throw overloaded();
+          // Everybody's slices wait for this one, so it does not wait for a share of its caller.
+          return asServer(() => readPart(logDb, lanes.slice(from, from + sliceMax), range));
+        },
+        undefined,
+        signal,
+      );
+    const read = async () => {
+      let sum = await readSlice(0);
+      for (let from = sliceMax; from < lanes.length; from += sliceMax) {
+        const { counted, backlog } = await readSlice(from);
+        sum = { counted: addCounts(sum.counted, counted), backlog: addBacklogs(sum.backlog, backlog) };
+      }
+      return representHealth(request, range, describeCounts(sum.counted), sum.backlog);
+    };
+    // Were those of many to alternate as well, none of a dozen or two would end in time.
+    const isLarge = lanes.length > severalMax;
+    if ((isLarge ? turns.many : work).isFull(caller, waitingMax)) throw overloaded();
     // What waits would keep the places of all for seconds.
-    return waitElsewhere(() =>
-      work.run(caller, () => {
-        if (request.raw.socket.destroyed) throw overloaded();
-        // Everybody's sums wait for this one, so it does not wait for a share of its caller.
-        return asServer(read);
-      }),
-    );
+    return waitElsewhere(() => (isLarge ? turns.many.run(caller, read, undefined, signal) : read()));
   };
 
   serve(options, healthRoutes.subscription, async ({ request, caller: owner, params }) => {
@@ -135,6 +154,13 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
       rows.map(({ lane }) => Number(lane)),
     );
   });
+}
+
+async function readPart(db: Database, lanes: readonly number[], range: StatsRange) {
+  return {
+    counted: await readFromLog(readCounts(db, lanes, range)),
+    backlog: await readFromLog(readBacklog(db, lanes)),
+  };
 }
 
 /** Reads `since` and `until`; the default is the last 24 hours. @throws Problem 400 */
@@ -163,7 +189,7 @@ function wrong(detail: string, code: ProblemCode = 'invalid-parameter'): Problem
 export function representHealth(
   request: FastifyRequest,
   { since, until, seconds }: StatsRange,
-  { buckets, totals }: Awaited<ReturnType<typeof readStats>>,
+  { buckets, totals }: ReturnType<typeof describeCounts>,
   backlog: Backlog,
 ): Record<string, unknown> {
   return {

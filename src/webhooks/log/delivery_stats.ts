@@ -231,19 +231,34 @@ export interface StatsBucket extends Stats {
   at: Date;
 }
 
+/** What was counted in a bucket of some subscriptions together. */
+export interface BucketCounts {
+  at: Date;
+  counts: readonly number[];
+}
+
 /** @param lanes only `allLanes` for the whole server */
 export async function readStats(
   db: Database,
   lanes: readonly number[],
-  { since, until, seconds }: StatsRange,
+  range: StatsRange,
 ): Promise<{ buckets: StatsBucket[]; totals: Stats }> {
+  return describeCounts(await readCounts(db, lanes, range));
+}
+
+/** @returns the buckets in their order */
+export async function readCounts(
+  db: Database,
+  lanes: readonly number[],
+  { since, until, seconds }: StatsRange,
+): Promise<BucketCounts[]> {
   // Summed by PostgreSQL: a thousand subscriptions have 744,000 buckets in a month.
   const sums = Array.from(
     { length: countsLength },
-    (_, index) => sql`coalesce(sum(s.counts[${sql.lit(index + 1)}]), 0)::text`,
+    (_, index) => sql`coalesce(sum(s.counts[${sql.lit(index + 1)}]), 0)`,
   );
-  const { rows } = await sql<{ bucket: Date; counts: string[] }>`
-    select s.bucket, array[${sql.join(sums)}] as counts
+  const { rows } = await sql<{ bucket: Date; counts: string }>`
+    select s.bucket, concat_ws(',', ${sql.join(sums)}) as counts
     from unnest(${bigintArray(lanes)}::bigint[]) as given (lane)
     cross join lateral (
       select bucket, counts from delivery_stats
@@ -253,13 +268,22 @@ export async function readStats(
     ) as s
     group by s.bucket
     order by s.bucket`.execute(db);
-  let total = new Array<number>(countsLength).fill(0);
-  const buckets = rows.map(({ bucket, counts }) => {
-    const numbers = counts.map(Number);
-    total = sum(total, numbers);
-    return { at: bucket, ...describe(numbers) };
-  });
-  return { buckets, totals: describe(total) };
+  return rows.map(({ bucket, counts }) => ({ at: bucket, counts: counts.split(',').map(Number) }));
+}
+
+/** Adds the counts of different subscriptions. @returns the buckets in their order */
+export function addCounts(a: readonly BucketCounts[], b: readonly BucketCounts[]): BucketCounts[] {
+  const byTime = new Map(a.map((bucket) => [bucket.at.getTime(), bucket]));
+  for (const { at, counts } of b) {
+    const known = byTime.get(at.getTime())?.counts;
+    byTime.set(at.getTime(), { at, counts: known === undefined ? counts : sum(known, counts) });
+  }
+  return [...byTime.values()].sort((one, other) => one.at.getTime() - other.at.getTime());
+}
+
+export function describeCounts(counted: readonly BucketCounts[]): { buckets: StatsBucket[]; totals: Stats } {
+  const total = counted.reduce<readonly number[]>((all, { counts }) => sum(counts, all), []);
+  return { buckets: counted.map(({ at, counts }) => ({ at, ...describe(counts) })), totals: describe(total) };
 }
 
 function describe(counts: readonly number[]): Stats {
@@ -353,10 +377,23 @@ export async function readBacklog(db: Database, lanes: readonly number[]): Promi
       ) as few
     ) as retried`.execute(db);
   const pending = rows.reduce((all, row) => all + Number(row.pending), 0);
-  const times = rows.flatMap(({ oldest }) => (oldest === null ? [] : [oldest.getTime()]));
   return {
     pending: Math.min(pending, backlogMax),
     isCapped: pending > backlogMax || rows.some((row) => Number(row.pending) >= countedMax),
-    oldestAt: times.length === 0 ? null : new Date(Math.min(...times)),
+    oldestAt: oldestOf(rows.map(({ oldest }) => oldest)),
   };
+}
+
+/** Adds the backlogs of different subscriptions. */
+export function addBacklogs(a: Backlog, b: Backlog): Backlog {
+  const pending = a.pending + b.pending;
+  const isCapped = a.isCapped || b.isCapped || pending > backlogMax;
+  return { pending: Math.min(pending, backlogMax), isCapped, oldestAt: oldestOf([a.oldestAt, b.oldestAt]) };
+}
+
+function oldestOf(times: readonly (Date | null)[]): Date | null {
+  return times.reduce(
+    (oldest, time) => (oldest === null || (time !== null && time < oldest) ? time : oldest),
+    null,
+  );
 }

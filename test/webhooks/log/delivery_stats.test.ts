@@ -4,7 +4,15 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sql } from 'kysely';
 import { openDatabase } from '../../../src/database/database.ts';
-import { DeliveryCounts, readBacklog, readStats } from '../../../src/webhooks/log/delivery_stats.ts';
+import {
+  addBacklogs,
+  addCounts,
+  DeliveryCounts,
+  describeCounts,
+  readBacklog,
+  readCounts,
+  readStats,
+} from '../../../src/webhooks/log/delivery_stats.ts';
 import { timesAsMuch } from '../../support/processor_time.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { addPaused, createApp } from '../../support/webhooks/apps.ts';
@@ -154,4 +162,49 @@ test('a backlog leaves out what was attempted past the cursor', async () => {
   );
   const oldestAt = new Date('2026-01-04T00:00:00Z');
   assert.deepEqual(await readBacklog(server.db, [lane]), { pending: 2, isCapped: false, oldestAt });
+});
+
+test('sums and backlogs of slices added are those of all subscriptions at once', async () => {
+  const app = await createApp(server);
+  await addPaused(server.db, app, 30);
+  const { rows } = await sql<{ lane: string }>`
+    select lane from subscriptions where account_id = ${app.account.id} order by id`.execute(server.db);
+  const all = rows.map(({ lane }) => Number(lane));
+  const slices = [all.slice(0, 12), all.slice(12, 24), all.slice(24)] as const;
+  // Not all have all buckets, and a slice may have the first one or the last alone.
+  await sql`
+    insert into delivery_stats (lane, seconds, bucket, counts)
+    select lane, 3600, to_timestamp(${at / 1_000}::float8) - hour * interval '1 hour',
+      array(select (number * 7 + hour * place + count) % 13 from generate_series(1, 26) as count)::bigint[]
+    from unnest(${all}::bigint[]) with ordinality as given (lane, number)
+      cross join generate_series(1, 40) as hour
+      cross join lateral (select (number % 5 + 1)::int as place) as of_lane
+    where hour % place = 0`.execute(server.db);
+  await addWaiting(app.account.id, 1, 200, false);
+  await addWaiting(app.account.id, 201, 400, true);
+  await sql`
+    update deliveries set created_at = timestamptz '2026-01-01' + (lane % 1000) * interval '1 hour'
+    where lane = any(${all}::bigint[])`.execute(server.db);
+  const range = { since: new Date(at - 60 * 3_600_000), until: new Date(at), seconds: 3_600 };
+  const counted = await Promise.all(slices.map((slice) => readCounts(server.db, slice, range)));
+  const sum = await readStats(server.db, all, range);
+  assert.equal(sum.buckets.length, 40);
+  assert.ok(sum.totals.latencyMs.p50 !== null && Object.keys(sum.totals.errors).length > 0);
+  assert.deepEqual(describeCounts(counted.reduce(addCounts)), sum);
+  assert.deepEqual(describeCounts(counted.toReversed().reduce(addCounts)), sum);
+  const backlogs = await Promise.all(slices.map((slice) => readBacklog(server.db, slice)));
+  const backlog = await readBacklog(server.db, all);
+  // Each slice is below the limit.
+  assert.deepEqual(
+    backlogs.map(({ pending, isCapped }) => [pending, isCapped]),
+    [4_800, 4_800, 2_400].map((pending) => [pending, false]),
+  );
+  assert.deepEqual([backlog.pending, backlog.isCapped], [10_000, true]);
+  assert.deepEqual(backlogs.reduce(addBacklogs), backlog);
+  const some = all.slice(0, 24);
+  assert.deepEqual(backlogs.slice(0, 2).reduce(addBacklogs), await readBacklog(server.db, some));
+  const none = { pending: 0, isCapped: false, oldestAt: null };
+  assert.deepEqual(addBacklogs(none, none), none);
+  assert.deepEqual(addBacklogs(none, backlog), backlog);
+  assert.deepEqual(addBacklogs(backlog, none), backlog);
 });
