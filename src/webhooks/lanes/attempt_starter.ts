@@ -164,7 +164,6 @@ export class AttemptStarter {
   #startNext(lane: Lane, now: number): boolean {
     const isSendable = lane.sendableCount > 0;
     if (isSendable && !this.#taken.isCurrent(lane)) return false;
-    if (!isSendable && !this.#setAside(lane, now)) return false;
     const isLarge = this.#isLarge(lane);
     if (!isSendable && this.#taken.isNext(lane)) {
       const hasRoom = this.#windows.hasRoom(lane, now, isLarge);
@@ -178,15 +177,6 @@ export class AttemptStarter {
     this.#countLarge(taken.waiting.event.body.length);
     this.#prepare(this.#attemptOf(lane, taken, places));
     return true;
-  }
-
-  /** Sets aside what must not start now because of its account. @returns whether there is anything else */
-  #setAside(lane: Lane, now: number): boolean {
-    const { lanes, retries } = this.#options;
-    const aside = lane.setAside(now);
-    for (const { delivery, dueMs } of aside) retries.putBack(lane, delivery, dueMs);
-    if (aside.length > 0) lanes.reschedule(lane);
-    return lane.waitingCount > 0;
   }
 
   /** Whether the lane waits for room, or for an access token, which is requested when there is room. */
@@ -311,7 +301,7 @@ export class AttemptStarter {
     const now = node.now();
     const end = { lane, waiting, number, revision, result, secrets, now, scheduleSeconds };
     const decision = decideOutcome(end);
-    const { outcome, retryAfterMs, isOfAccount, isGone } = decision;
+    const { outcome, retryAfterMs, isGone } = decision;
     if (outcome.attempt !== null) budget.apply(tenant.key, outcome.attempt, now);
     metrics.attempt(outcome.attempt?.error ?? null);
     if (isGone) {
@@ -319,8 +309,8 @@ export class AttemptStarter {
       lane.isOpen = false;
       lane.dropWaiting();
     }
-    if (!isOfAccount) lane.retryAfterUntil = Math.max(lane.retryAfterUntil, performance.now() + retryAfterMs);
-    this.#apply(lane, decision, waiting);
+    lane.retryAfterUntil = Math.max(lane.retryAfterUntil, performance.now() + retryAfterMs);
+    this.#apply(lane, decision, waiting.retry?.state === 'pending');
     if (isGone) onGone(lane.id);
   };
 
@@ -333,21 +323,17 @@ export class AttemptStarter {
     this.pump();
   }
 
-  #apply(
-    lane: Lane,
-    { outcome, pauseMs, isNeutral, retryAfterMs }: OutcomeDecision,
-    waiting: LoadedDelivery,
-  ): void {
+  #apply(lane: Lane, { outcome, pauseMs, isNeutral, isRefusal }: OutcomeDecision, wasPending: boolean): void {
     const { lanes, retries, onAttemptEnded } = this.#options;
     const isAccepted = outcome.attempt !== null && outcome.attempt.error === null;
     const now = performance.now();
-    lane.recordResult(waiting, isAccepted, isNeutral, now, retryAfterMs);
+    if (isRefusal) lane.recordRefusal();
+    else lane.recordResult(isAccepted, isNeutral);
     lane.idleSince = now;
     if (pauseMs > 0) lane.pausedUntil = Math.max(lane.pausedUntil, now + pauseMs);
     else if (isAccepted && !isNeutral) lane.pausedUntil = lane.retryAfterUntil;
     if (!outcome.hadRetry) lane.markDone(outcome.sequence);
     const willRetry = outcome.retry?.state === 'pending';
-    const wasPending = waiting.retry?.state === 'pending';
     if (lane.subscription.ordered) lane.retriesPending += (willRetry ? 1 : 0) - (wasPending ? 1 : 0);
     retries.record(lane, outcome);
     lanes.reschedule(lane);

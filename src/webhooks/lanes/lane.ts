@@ -10,17 +10,20 @@
 import { steadyRate, type TokenBucket } from '../../shared/token_bucket.ts';
 import { createTemplate, type EventContent, type RequestTemplate } from '../sending/delivery_request.ts';
 import type { Stoppable } from '../sending/exchange.ts';
+import { circuitFailures } from '../sending/retry_schedule.ts';
 import { createSigningKeys, type SigningKeys } from '../sending/secret_keys.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import type { Secrets } from '../subscriptions/subscription_secrets.ts';
 import { AccountHolds } from './account_holds.ts';
 import type { Tenant, TenantApp } from './delivery_memory.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
-import { LaneCircuit, type SetAside, windowMax } from './lane_circuit.ts';
 import { LaneGate } from './lane_gate.ts';
 import type { LaneState } from './lane_store.ts';
 import { WaitingDeliveries } from './waiting_deliveries.ts';
 
+/** Maximum attempts in flight of one lane, and the window of a lane without a success yet. */
+const windowMax = 32;
+const windowStart = 4;
 /**
  * Maximum deliveries in memory per slot of the window; maximum deliveries in memory; maximum deliveries attempted
  * past the cursor.
@@ -42,7 +45,6 @@ export class Lane extends LaneGate {
   /** Whether a delivery hold covers the whole lane. */
   isOnHold = false;
   readonly #accountHolds = new AccountHolds();
-  readonly circuit: LaneCircuit;
   /** Whether another node may have the lease. */
   isLost = false;
   head: number;
@@ -53,6 +55,9 @@ export class Lane extends LaneGate {
   /** All deliveries up to here were attempted. Their outcomes are written or about to be. */
   attemptedThrough: number;
   readThrough: number;
+  failures: number;
+  /** Those of them, since the lane was leased, that its circuit does not count (`recordRefusal`). */
+  #refusals = 0;
   inFlight = 0;
   /** Those of them that wait for places, because their bodies were converted or their access token was refused (taken_deliveries.ts). */
   sendableCount = 0;
@@ -78,6 +83,9 @@ export class Lane extends LaneGate {
   readonly #retrying = new Set<number>();
   /** Deliveries past `attemptedThrough` whose first attempt has ended. */
   readonly #done = new Set<number>();
+  /** Whether the lane's last attempt was accepted. Before its first attempt on this node: as far as the lane's row shows. */
+  isProven: boolean;
+  #window = windowStart;
   #rate: TokenBucket | null;
 
   /** When the lane was leased, and the attempts started since. */
@@ -89,9 +97,9 @@ export class Lane extends LaneGate {
     this.id = state.subscription.lane;
     this.tenant = tenant;
     this.app = tenant.appOf(state.subscription.clientId);
-    this.#waiting = new WaitingDeliveries(this.app);
+    this.#waiting = new WaitingDeliveries(this.app, () => this.subscription.ordered);
     this.leasedAt = now;
-    this.circuit = new LaneCircuit(state);
+    this.isProven = state.cursor > 0 && state.failures === 0;
     this.subscription = state.subscription;
     this.#rate = steadyRate(state.subscription.rateLimit, now);
     this.#secrets = state.secrets;
@@ -102,6 +110,7 @@ export class Lane extends LaneGate {
     this.cursor = state.cursor;
     this.attemptedThrough = state.cursor;
     this.readThrough = state.cursor;
+    this.failures = state.failures;
     this.retriesPending = state.retriesPending;
     this.pausedUntil = state.pauseMs > 0 ? now + state.pauseMs : 0;
     if (state.retryMs !== null) this.retryAt = now + state.retryMs;
@@ -149,7 +158,7 @@ export class Lane extends LaneGate {
    */
   holdAccount(account: string): LoadedDelivery[] {
     this.stop(this.#accountHolds.hold(account));
-    return this.subscription.ordered ? [] : this.#waiting.dropSome(isOf(account));
+    return this.subscription.ordered ? [] : this.#waiting.dropAccount(account);
   }
 
   /** Ends the account's hold. Results of a read that is running are not used for the account. */
@@ -224,10 +233,7 @@ export class Lane extends LaneGate {
 
   /** Maximum waiting deliveries: some rounds of the window, so that a subscriber that never responds uses little memory. */
   get waitingLimit(): number {
-    return Math.min(
-      waitingMax,
-      this.circuit.window * (this.circuit.window < windowMax ? 16 : waitingPerSlotMax),
-    );
+    return Math.min(waitingMax, this.#window * (this.#window < windowMax ? 16 : waitingPerSlotMax));
   }
 
   /** Whether deliveries should be read from the database now. */
@@ -305,16 +311,13 @@ export class Lane extends LaneGate {
     this.inFlight += 1;
     this.started += 1;
     this.app.begin();
-    const taken = this.#waiting.shift();
-    this.circuit.begin(this.#circuitAccount(taken));
-    return taken;
+    return this.#waiting.shift();
   }
 
   /** An attempt has ended, whatever its result. */
-  end(delivery: LoadedDelivery): void {
+  end({ position }: LoadedDelivery): void {
     this.inFlight -= 1;
-    this.app.end(delivery.position);
-    this.circuit.end(this.#circuitAccount(delivery));
+    this.app.end(position);
   }
 
   /** A delivery that was taken was not sent. */
@@ -322,40 +325,33 @@ export class Lane extends LaneGate {
     this.#rate?.giveBack();
   }
 
-  /** The account that may be set aside because of the delivery; null in lanes of which all deliveries are one account's, or in order. */
-  #circuitAccount({ event }: LoadedDelivery): string | null {
-    const { accountId, ordered } = this.subscription;
-    return accountId === null && !ordered ? event.accountId : null;
-  }
-
-  /** Whether the last attempt was accepted (lane_circuit.ts). */
-  get isProven(): boolean {
-    return this.circuit.isProven;
-  }
-
-  /** Whether a failure of the delivery says something about its account only. */
-  isOfAccount(delivery: LoadedDelivery): boolean {
-    return this.circuit.isOfAccount(this.#circuitAccount(delivery));
-  }
-
-  /** Drops deliveries of accounts that must wait, up to the first that need not. @returns these */
-  setAside(now: number): SetAside[] {
-    return this.circuit.setAside(this.#waiting, (each) => this.#circuitAccount(each), now);
+  /** Applies the result of an attempt: the window grows with successes and shrinks with failures. */
+  recordResult(isAccepted: boolean, isNeutral: boolean): void {
+    // It says nothing about the other deliveries.
+    if (isNeutral) return;
+    this.isProven = isAccepted;
+    if (isAccepted) {
+      this.failures = 0;
+      this.#refusals = 0;
+      if (this.#window < windowMax) this.#window += 1;
+    } else {
+      this.failures += 1;
+      this.#window = Math.max(1, this.#window >> 1);
+    }
   }
 
   /**
-   * Applies the result of an attempt.
-   * @param isNeutral whether it says nothing about the other deliveries
-   * @param retryAfterMs what the subscriber asked for, or 0
+   * The subscriber of an app's own subscription responded, with a refusal that may be due to what the event contains. It carries events of
+   * many accounts, and those of one must not open its circuit for the others.
    */
-  recordResult(
-    delivery: LoadedDelivery,
-    isAccepted: boolean,
-    isNeutral: boolean,
-    now: number,
-    retryAfterMs: number,
-  ): void {
-    if (!isNeutral) this.circuit.record(this.#circuitAccount(delivery), isAccepted, now, retryAfterMs);
+  recordRefusal(): void {
+    this.failures += 1;
+    this.#refusals += 1;
+  }
+
+  /** Failures in a row that count for the circuit. */
+  get circuitCount(): number {
+    return this.failures - this.#refusals;
   }
 
   /** The delivery's first attempt has ended, or it will not be attempted. */
@@ -384,7 +380,7 @@ export class Lane extends LaneGate {
 
   #limit(): number {
     // One probe at a time while the circuit is open; one attempt at a time if the lane is ordered.
-    return this.subscription.ordered || this.circuit.isOpen ? 1 : this.circuit.window;
+    return this.subscription.ordered || this.circuitCount >= circuitFailures ? 1 : this.#window;
   }
 
   #hasNoneToStart(): boolean {
@@ -393,8 +389,4 @@ export class Lane extends LaneGate {
     if (this.dueCount === 0 && this.retriesPending > 0) return true;
     return this.#accountHolds.holds(this.next.event);
   }
-}
-
-function isOf(account: string): (delivery: LoadedDelivery) => boolean {
-  return ({ event }) => event.accountId === account;
 }

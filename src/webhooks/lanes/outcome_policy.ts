@@ -78,10 +78,10 @@ export interface OutcomeDecision {
   outcome: Outcome;
   /** Milliseconds that the whole lane pauses; 0 for no pause. */
   pauseMs: number;
-  /** Whether the result says something about one account only, and pauses that one (account_circuits.ts). */
-  isOfAccount: boolean;
   /** Whether the result says nothing about the subscriber: of a ping, or of a body that could not be sent. */
   isNeutral: boolean;
+  /** Whether it may be due to what the event contains, in the lane of an app's own subscription (`recordRefusal` in lane.ts). */
+  isRefusal: boolean;
   /** The part of the pause that the subscriber requested. A success of another attempt does not end it. */
   retryAfterMs: number;
   /** 410, where it means that the subscriber wants no more deliveries. */
@@ -101,7 +101,8 @@ export function decideOutcome(end: AttemptEnd): OutcomeDecision {
   const isFinal =
     result.error === 'body_too_large' || (result.error === null && policy.finalStatuses.has(status ?? 0));
   const retryAfterMs = isAccepted ? 0 : (asked ?? 0) * 1_000;
-  const isOfAccount = !isAccepted && !isNeutral && lane.isOfAccount(waiting);
+  const isRefusal =
+    !isNeutral && mayRefuse(lane.subscription) && result.error === null && refusesEvent(status);
   return {
     outcome: {
       lane: lane.id,
@@ -118,18 +119,29 @@ export function decideOutcome(end: AttemptEnd): OutcomeDecision {
       hadRetry: waiting.retry !== null,
       wasManual,
     },
-    pauseMs:
-      isAccepted || isOfAccount
-        ? 0
-        : Math.max(
-            retryAfterMs,
-            isNeutral ? 0 : circuitPause(lane.circuit.count + 1, policy.probePauseMsMax),
-          ),
-    isOfAccount,
+    pauseMs: isAccepted
+      ? 0
+      : Math.max(
+          retryAfterMs,
+          isNeutral || isRefusal ? 0 : circuitPause(lane.circuitCount + 1, policy.probePauseMsMax),
+        ),
+    isRefusal,
     retryAfterMs,
     isNeutral,
     isGone: policy.disablesWhenGone && status === 410 && result.error === null,
   };
+}
+
+/** Whether the lane carries events of many accounts, and none waits for another. */
+function mayRefuse({ accountId, ordered }: Lane['subscription']): boolean {
+  return accountId === null && !ordered;
+}
+
+/** Statuses above 399 that say that nothing is accepted now, whatever it contains. */
+const statusesOfAll: ReadonlySet<number> = new Set([401, 407, 408, 429, 502, 503, 504]);
+
+function refusesEvent(status: number | null): boolean {
+  return status !== null && status >= 400 && !statusesOfAll.has(status);
 }
 
 /** Whether there was no body to send. */

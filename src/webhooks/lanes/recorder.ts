@@ -244,8 +244,7 @@ function withoutAttempt(outcome: Outcome): Outcome[] {
 
 /** @param isRepeated whether a delivery was attempted again: there may be thousands of attempts past a cursor that lags, which loads read */
 function progressOf(lane: Lane, cursor: number, isRepeated: boolean, now: number): Progress {
-  const { stored } = lane;
-  const { failures } = lane.circuit;
+  const { stored, failures } = lane;
   const pauseMs = Math.max(lane.pausedUntil - now, 0);
   const isSame = stored !== null && stored.failures === failures && !stored.isPaused && pauseMs === 0;
   return {

@@ -111,14 +111,10 @@ export class Retries {
   }
 
   /**
-   * Puts back a delivery that was cancelled, put on hold or set aside before its first byte. The next read checks the right to it again.
-   * @param dueMs milliseconds until it is due
+   * Puts back a delivery that was cancelled or put on hold before its first byte. It is due at once, and the next read checks the
+   * right to it again.
    */
-  putBack(
-    lane: Lane,
-    { sequence, day, retry }: Pick<DueDelivery, 'sequence' | 'day' | 'retry'>,
-    dueMs = 0,
-  ): void {
+  putBack(lane: Lane, { sequence, day, retry }: Pick<DueDelivery, 'sequence' | 'day' | 'retry'>): void {
     if (retry === null) {
       lane.markDone(sequence);
       if (lane.subscription.ordered) lane.retriesPending += 1;
@@ -128,7 +124,7 @@ export class Retries {
       sequence,
       day,
       attempt: null,
-      retry: { state: retry?.state ?? 'pending', attempts: retry?.attempts ?? 0, dueMs },
+      retry: { state: retry?.state ?? 'pending', attempts: retry?.attempts ?? 0, dueMs: 0 },
       hadRetry: retry !== null,
       wasManual: false,
     };

@@ -1,6 +1,7 @@
 /**
- * The deliveries in a lane's memory that wait to start: retries that are due, and then those that were never attempted. The memory of their
- * bodies counts for the app (delivery_memory.ts).
+ * The deliveries in a lane's memory that wait to start: retries that are due, and those that were never attempted. Both take turns, so that no
+ * number of retries keeps what is new waiting. In an ordered lane, retries come first. The memory of their bodies counts for the app
+ * (delivery_memory.ts).
  */
 
 import type { TenantApp } from './delivery_memory.ts';
@@ -14,9 +15,13 @@ export class WaitingDeliveries {
   readonly #fresh: LoadedDelivery[] = [];
   #freshFrom = 0;
   readonly #due: LoadedDelivery[] = [];
+  readonly #isOrdered: () => boolean;
+  /** Whether the last one was a retry. */
+  #wasDue = false;
 
-  constructor(app: TenantApp) {
+  constructor(app: TenantApp, isOrdered: () => boolean) {
     this.#app = app;
+    this.#isOrdered = isOrdered;
   }
 
   /** Deliveries that were never attempted. */
@@ -35,7 +40,12 @@ export class WaitingDeliveries {
 
   /** The one that `shift` would return; undefined if there is none. */
   get next(): LoadedDelivery | undefined {
-    return this.#due[0] ?? this.#fresh[this.#freshFrom];
+    return this.#isDueNext ? this.#due[0] : this.#fresh[this.#freshFrom];
+  }
+
+  get #isDueNext(): boolean {
+    if (this.#due.length === 0) return false;
+    return this.#isOrdered() || !this.#wasDue || this.freshCount === 0;
   }
 
   /** Adds a delivery that was never attempted. Calls are in order of the sequence. */
@@ -56,7 +66,11 @@ export class WaitingDeliveries {
   /** Removes the next one, whose memory still counts until it ends. Call it only if there is one. */
   shift(): LoadedDelivery {
     const next = this.next as LoadedDelivery;
-    if (this.#due.shift() !== undefined) return next;
+    this.#wasDue = this.#isDueNext;
+    if (this.#wasDue) {
+      this.#due.shift();
+      return next;
+    }
     this.#freshFrom += 1;
     if (this.#freshFrom > startedMax) {
       this.#fresh.splice(0, this.#freshFrom);
@@ -65,21 +79,16 @@ export class WaitingDeliveries {
     return next;
   }
 
-  some(isWanted: (delivery: LoadedDelivery) => boolean): boolean {
-    return (
-      this.#due.some(isWanted) || this.#fresh.some((each, at) => at >= this.#freshFrom && isWanted(each))
-    );
-  }
-
-  /** Drops some. @returns these */
-  dropSome(isDropped: (delivery: LoadedDelivery) => boolean): LoadedDelivery[] {
+  /** @returns the account's deliveries, which were dropped */
+  dropAccount(account: string): LoadedDelivery[] {
+    const isOfAccount = ({ event }: LoadedDelivery) => event.accountId === account;
     const fresh = this.#fresh.slice(this.#freshFrom);
-    const dropped = [...fresh, ...this.#due].filter(isDropped);
+    const dropped = [...fresh, ...this.#due].filter(isOfAccount);
     if (dropped.length === 0) return dropped;
-    this.#fresh.splice(0, this.#fresh.length, ...fresh.filter((each) => !isDropped(each)));
+    this.#fresh.splice(0, this.#fresh.length, ...fresh.filter((each) => !isOfAccount(each)));
     this.#freshFrom = 0;
     const due = this.#due.splice(0);
-    this.#due.push(...due.filter((each) => !isDropped(each)));
+    this.#due.push(...due.filter((each) => !isOfAccount(each)));
     for (const { position } of dropped) this.#app.drop(position);
     return dropped;
   }

@@ -321,7 +321,7 @@ export class Worker {
     const failing: number[] = [];
     for (const lane of lanes) {
       this.#lanes.reschedule(lane);
-      if (lane.circuit.failures >= failuresMin) failing.push(lane.id);
+      if (lane.failures >= failuresMin) failing.push(lane.id);
     }
     if (failing.length > 0) this.#options.onFailing(failing);
     this.#proceed();

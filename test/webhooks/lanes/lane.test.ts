@@ -4,7 +4,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { AccountHolds, countedAccountsMax } from '../../../src/webhooks/lanes/account_holds.ts';
 import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
-import { add, createLane, eventOf } from '../../support/webhooks/memory_lane.ts';
+import { decideOutcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
+import { unsentResult } from '../../../src/webhooks/sending/exchange.ts';
+import { circuitFailures } from '../../../src/webhooks/sending/retry_schedule.ts';
+import { add, createLane, deliveryOf, eventOf } from '../../support/webhooks/memory_lane.ts';
 
 test('a rate limit saves no unused rate, except for what makes up for late timers', () => {
   const startsAt = (lane: Lane, now: number) => {
@@ -100,4 +103,45 @@ test('clearing the table of stops raises the count of every account above all ea
   hold('one too many');
   assert.ok(laneStops > 0);
   assert.ok(laneStops + holds.stopCount('first') > Math.max(first, highest));
+});
+
+test('new deliveries and retries take turns, and in an ordered lane retries come first', () => {
+  const retry = { state: 'pending', attempts: 1, isManual: false } as const;
+  const taken = (ordered: boolean) => {
+    const lane = createLane('account', { ordered });
+    for (const sequence of [1, 2, 3]) lane.addRetry(deliveryOf(sequence, 'account', retry));
+    for (const sequence of [11, 12]) add(lane, sequence, 'account');
+    return Array.from({ length: 5 }, () => [lane.next.sequence, lane.take().sequence]).map(
+      ([next, sequence]) => {
+        assert.equal(next, sequence);
+        return sequence;
+      },
+    );
+  };
+  assert.deepEqual(taken(false), [1, 11, 2, 12, 3]);
+  assert.deepEqual(taken(true), [1, 2, 3, 11, 12]);
+});
+
+test('what an app’s subscriber refuses does not open its circuit, and what says nothing about an event does', () => {
+  const failsOf = (accountId: string | null, status: number, ordered = false) => {
+    const lane = createLane(accountId, { ordered, format: 'json' });
+    const waiting = deliveryOf(1, 'somebody');
+    const result = { ...unsentResult(0, null), isCancelled: false, status };
+    const end = { lane, waiting, number: 1, revision: 1, result, now: 0, scheduleSeconds: [5] };
+    for (let failure = 0; failure < circuitFailures; failure += 1) {
+      const { isRefusal, isNeutral, pauseMs } = decideOutcome(end);
+      assert.equal(pauseMs > 0, !isRefusal && failure === circuitFailures - 1);
+      if (isRefusal) lane.recordRefusal();
+      else lane.recordResult(false, isNeutral);
+    }
+    assert.equal(lane.failures, circuitFailures, 'all count for the warnings');
+    return lane.circuitCount;
+  };
+  for (const status of [400, 403, 404, 409, 413, 422, 500]) {
+    assert.equal(failsOf(null, status), 0);
+    assert.equal(failsOf('account', status), circuitFailures);
+    assert.equal(failsOf(null, status, true), circuitFailures);
+  }
+  for (const status of [302, 401, 407, 408, 429, 502, 503, 504])
+    assert.equal(failsOf(null, status), circuitFailures);
 });

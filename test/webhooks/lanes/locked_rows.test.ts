@@ -98,8 +98,8 @@ for (const table of ['lane_progress', 'retries']) {
     });
     const record = (lane: Lane) => {
       // Its row must be written.
-      lane.circuit.failures += 1;
-      recorder.add(lane, pending(lane.id, lane.circuit.failures));
+      lane.failures += 1;
+      recorder.add(lane, pending(lane.id, lane.failures));
     };
     await whileLocked(sql`select from ${sql.table(table)} where lane = ${locked} for update`, async () => {
       for (const lane of lanes) record(lane);

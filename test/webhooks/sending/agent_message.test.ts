@@ -131,9 +131,8 @@ test('agents 46: 410 and 413 end the delivery and not the subscription, elsewher
   const decide = (format: 'agent' | 'json', status: number | null, error: 'body_too_large' | null = null) => {
     const lane = {
       id: 1,
-      circuit: { count: 0 },
-      isOfAccount: () => false,
-      subscription: { format },
+      circuitCount: 0,
+      subscription: { format, accountId: 'account' },
     } as unknown as Lane;
     const waiting = { sequence: 1, day: '2026-11-23', position: 1, event, retry: null };
     const result = { ...unsentResult(0, error), isCancelled: false, status } as ExchangeResult;
