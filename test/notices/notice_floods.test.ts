@@ -10,6 +10,7 @@ import { createTestAccount, createTestClient } from '../support/clients/oauth.ts
 // First, so that it sees the server's connections.
 import { captureStatements, planModes, rowsOf } from '../support/database/plans.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import { until } from '../support/webhooks/apps.ts';
 
 /** It sends no mail, so that nothing else collects notices. */
 const server = await startTestServer({ after });
@@ -100,8 +101,14 @@ test('the notices of an account are not read in search of those of others', asyn
     assert.ok(rows > 0 && rows < 500, `${mode}: ${rows} rows`);
   }
   await collectNotices(db);
-  for (const member of [hostile, ...others])
-    assert.deepEqual([await waiting(member), await mails(member)], [0, 1]);
+  for (const member of [hostile, ...others]) {
+    // The server may be making the same digest, which the call then skips.
+    await until(
+      () => waiting(member),
+      (count) => count === 0,
+    );
+    assert.equal(await mails(member), 1);
+  }
 });
 
 test('a digest that fails keeps none of the others back', async () => {
