@@ -18,11 +18,15 @@ export const eventOf = (accountId: string | null): EventContent => ({
   accountExternalId: null,
 });
 
+type Fields = Partial<Subscription> & { loaded?: Partial<LaneState> };
+
 /** @param accountId null for the lane of an app's own subscription */
-export function createLane(
-  accountId: string | null,
-  { loaded = {}, ...fields }: Partial<Subscription> & { loaded?: Partial<LaneState> } = {},
-): Lane {
+export function createLane(accountId: string | null, fields: Fields = {}): Lane {
+  return new Lane(laneState(accountId, fields), 1_000, new Tenant('tenant', new DeliveryMemory()));
+}
+
+/** The state of a lane as it is loaded. */
+export function laneState(accountId: string | null, { loaded = {}, ...fields }: Fields = {}): LaneState {
   const subscription = {
     id: '01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88',
     lane: 1,
@@ -32,7 +36,7 @@ export function createLane(
     ordered: false,
     ...fields,
   } as Subscription;
-  const state: LaneState = {
+  return {
     subscription,
     secrets: { secret: 'whsec_', previous: null },
     headerLines: '',
@@ -51,7 +55,6 @@ export function createLane(
     retriesPending: 0,
     ...loaded,
   };
-  return new Lane(state, 1_000, new Tenant('tenant', new DeliveryMemory()));
 }
 
 /** Adds a delivery that was never attempted. */

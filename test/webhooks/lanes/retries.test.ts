@@ -15,10 +15,10 @@ import { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
 import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
 import { Retries } from '../../../src/webhooks/lanes/retries.ts';
-import type { Subscription } from '../../../src/webhooks/subscriptions/subscription.ts';
 import { openTestDatabase } from '../../support/database/open_database.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
+import { laneState } from '../../support/webhooks/memory_lane.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 test('a retry is sent although the database stored the failure only after it was due', async (t) => {
@@ -72,33 +72,8 @@ async function openRetries(t: TestContext, ...plugins: KyselyPlugin[]) {
   const retries = new Retries(shared);
   const reader = new DeliveryReader({ ...shared, retries });
   const addLane = (id: number, accountId: string): Lane => {
-    const subscription = {
-      id: '01981f6d-0f3c-7e1b-a6d5-4c2b1a0f9e88',
-      lane: id,
-      url: 'https://hooks.example/',
-      accountId,
-      rateLimit: null,
-      ordered: false,
-    } as Subscription;
-    const state = {
-      subscription,
-      secrets: { secret: 'whsec_', previous: null },
-      headerLines: '',
-      auth: null,
-      agent: null,
-      closesInMs: Number.POSITIVE_INFINITY,
-      revision: 1,
-      isOpen: true,
-      epochs: [],
-      head: 100,
-      cursor: 0,
-      attempted: [],
-      failures: 0,
-      pauseMs: 0,
-      retryMs: 0,
-      retriesPending: 0,
-    };
-    const lane = new Lane(state, 0, lanes.tenantOf(subscription));
+    const state = laneState(accountId, { lane: id, loaded: { retryMs: 0 } });
+    const lane = new Lane(state, 0, lanes.tenantOf(state.subscription));
     lanes.add(lane);
     lanes.reschedule(lane);
     return lane;

@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { decideOutcome } from '../../../src/webhooks/lanes/outcome_policy.ts';
 import { buildOccurrence, signedAgentLines } from '../../../src/webhooks/sending/agent_message.ts';
 import { agentScheduleSeconds, policyOf } from '../../../src/webhooks/sending/delivery_policy.ts';
@@ -11,6 +10,7 @@ import { type ExchangeResult, unsentResult } from '../../../src/webhooks/sending
 import { circuitPause, pauseAfter } from '../../../src/webhooks/sending/retry_schedule.ts';
 import { createSigningKeys } from '../../../src/webhooks/sending/secret_keys.ts';
 import { agentSecret, otherAgentSecret } from '../../support/webhooks/agents.ts';
+import { createLane } from '../../support/webhooks/memory_lane.ts';
 
 const now = 1_795_392_000_000;
 const event: EventContent = {
@@ -129,11 +129,7 @@ test('agents 46: there are four attempts, with pauses that vary by a fifth in bo
 
 test('agents 46: 410 and 413 end the delivery and not the subscription, elsewhere 410 disables', () => {
   const decide = (format: 'agent' | 'json', status: number | null, error: 'body_too_large' | null = null) => {
-    const lane = {
-      id: 1,
-      circuitCount: 0,
-      subscription: { format, accountId: 'account' },
-    } as unknown as Lane;
+    const lane = createLane('account', { format });
     const waiting = { sequence: 1, day: '2026-11-23', position: 1, event, retry: null };
     const result = { ...unsentResult(0, error), isCancelled: false, status } as ExchangeResult;
     const end = { lane, waiting, number: 1, revision: 1, result, now, scheduleSeconds: [30, 120, 600] };
