@@ -43,20 +43,20 @@ async function openBusy(t: TestContext): Promise<Database> {
   return db;
 }
 
+/** Watches lanes without notifications. */
+function createWatch(db: Database, onError: (error: Error) => void): LaneWatch {
+  const notifications = new Notifications(
+    databaseUrl,
+    () => {},
+    () => {},
+  );
+  return new LaneWatch({ db, notifications, onWake: () => {}, appSubscriptions: 'all', onError });
+}
+
 test('attack: a reader whose connections are all in use does not keep other waiting readers', async (t) => {
   const db = await openBusy(t);
   const errors: Error[] = [];
-  const watch = new LaneWatch({
-    db,
-    notifications: new Notifications(
-      databaseUrl,
-      () => {},
-      () => {},
-    ),
-    onWake: () => {},
-    appSubscriptions: 'all',
-    onError: (error) => errors.push(error),
-  });
+  const watch = createWatch(db, (error) => errors.push(error));
   t.after(() => watch.stop());
   const woken: [string, string | undefined][] = [];
   const wait = (user: ConnectionUser, lane: number) =>
@@ -79,17 +79,7 @@ test('attack: a reader whose connections are all in use does not keep other wait
 
 test('attack: a reader of one lane does not wait until another’s thousand lanes were asked for', async (t) => {
   const db = openDatabase({ connectionString: databaseUrl, connectionsMax: 3 });
-  const watch = new LaneWatch({
-    db,
-    notifications: new Notifications(
-      databaseUrl,
-      () => {},
-      () => {},
-    ),
-    onWake: () => {},
-    appSubscriptions: 'all',
-    onError: (error) => assert.fail(error),
-  });
+  const watch = createWatch(db, (error) => assert.fail(error));
   t.after(async () => {
     watch.stop();
     await db.destroy();
