@@ -111,8 +111,13 @@ async function createDeveloper(t: TestContext, { baseUrl, config, db }: Reachabl
   const account = await createTestAccount(server);
   const publisher = await createPublisher(server);
   const home = await mkdtemp(join(tmpdir(), 'nuncio-listen-'));
-  t.after(() => rm(home, cleanly));
-  return { ...server, account, publisher, home, stateFile: join(home, 'nuncio', 'listen.json') };
+  const kills: (() => Promise<unknown>)[] = [];
+  t.after(async () => {
+    // A command that still runs would write into the directory while it is removed.
+    await Promise.all(kills.map((kill) => kill()));
+    await rm(home, cleanly);
+  });
+  return { ...server, account, publisher, home, kills, stateFile: join(home, 'nuncio', 'listen.json') };
 }
 
 type Developer = Awaited<ReturnType<typeof createDeveloper>>;
@@ -121,8 +126,7 @@ type Developer = Awaited<ReturnType<typeof createDeveloper>>;
 const shared = await startTestServer({ after });
 
 function startListening(
-  t: TestContext,
-  { baseUrl, home }: Pick<Developer, 'baseUrl' | 'home'>,
+  { baseUrl, home, kills }: Pick<Developer, 'baseUrl' | 'home' | 'kills'>,
   ...words: string[]
 ) {
   const { PATH, NODE_COMPILE_CACHE } = process.env;
@@ -134,9 +138,9 @@ function startListening(
   for (const stream of [child.stdout, child.stderr])
     stream?.setEncoding('utf8').on('data', (text) => (output += text));
   const ended = new Promise<number | null>((resolve) => child.once('exit', (code) => resolve(code)));
-  t.after(async () => {
+  kills.push(() => {
     child.kill('SIGKILL');
-    await ended;
+    return ended;
   });
   return {
     child,
@@ -169,8 +173,8 @@ async function approve({ baseUrl, account }: Developer, output: string, action =
   await browser.submit(consent, { action });
 }
 
-async function signIn(t: TestContext, stage: Developer, ...words: string[]) {
-  const listening = startListening(t, stage, ...words);
+async function signIn(stage: Developer, ...words: string[]) {
+  const listening = startListening(stage, ...words);
   await listening.says(/user_code=/);
   await approve(stage, listening.output());
   await listening.says(/Signing secret: /);
@@ -183,7 +187,7 @@ test('a thousand events through a restart, a cut, a suspension and an expired to
   const stage = await startStage(t);
   let secret = '';
   const receiver = await startReceiver(t, () => secret);
-  let listening = await signIn(t, stage, '--forward', receiver.url, '--kinds', 'push');
+  let listening = await signIn(stage, '--forward', receiver.url, '--kinds', 'push');
   secret = secretIn(listening.output());
   const names = Array.from({ length: 1_000 }, (_each, index) => String(index));
   const send = (from: number, to: number) => publish(stage.publisher, stage.account, names.slice(from, to));
@@ -224,7 +228,7 @@ test('a thousand events through a restart, a cut, a suspension and an expired to
   // As an access token that ended while the computer slept.
   known.tokens.access_token = 'expired';
   await writeFile(stage.stateFile, JSON.stringify(state));
-  listening = startListening(t, stage, '--forward', receiver.url, '--kinds', 'push', '--replay', '800');
+  listening = startListening(stage, '--forward', receiver.url, '--kinds', 'push', '--replay', '800');
   await listening.says(/Signing secret: /);
   assert.equal(secretIn(listening.output()), secret, 'the subscription and its secret are used again');
   await send(900, 1_000);
@@ -238,7 +242,7 @@ test('a thousand events through a restart, a cut, a suspension and an expired to
 
 test('the tokens are in a file that only its owner can read, also in place of a link', async (t) => {
   const stage = await createDeveloper(t, shared);
-  const listening = await signIn(t, stage);
+  const listening = await signIn(stage);
   assert.equal((await stat(stage.stateFile)).mode & 0o777, 0o600);
   assert.equal(await listening.end(), 0);
   const elsewhere = join(stage.home, 'elsewhere.json');
@@ -246,7 +250,7 @@ test('the tokens are in a file that only its owner can read, also in place of a 
   const before = await readFile(elsewhere, 'utf8');
   await rm(stage.stateFile);
   await symlink(elsewhere, stage.stateFile);
-  const again = startListening(t, stage, '--kinds', 'push');
+  const again = startListening(stage, '--kinds', 'push');
   await again.says(/Signing secret: /);
   await again.end();
   assert.equal(await readFile(elsewhere, 'utf8'), before);
@@ -255,7 +259,7 @@ test('the tokens are in a file that only its owner can read, also in place of a 
 
 test('a withdrawn grant ends the command with its reason, and the next start signs in again', async (t) => {
   const stage = await createDeveloper(t, shared);
-  const listening = await signIn(t, stage);
+  const listening = await signIn(stage);
   const { rows } = await sql<{ id: string }>`
     select id from grants where client_id = 'nuncio-cli' and account_id = ${stage.account.id}`.execute(
     stage.db,
@@ -263,44 +267,44 @@ test('a withdrawn grant ends the command with its reason, and the next start sig
   for (const { id } of rows) await withdrawGrant(stage.db, id, 'user', stage.account.id);
   assert.equal(await listening.ended, 1);
   assert.match(listening.output(), /withdrawn/);
-  const again = startListening(t, stage);
+  const again = startListening(stage);
   await again.says(/withdrawn|user_code=/);
   if (!/user_code=/.test(again.output())) {
     assert.equal(await again.ended, 1);
-    await startListening(t, stage).says(/user_code=/);
+    await startListening(stage).says(/user_code=/);
   }
 });
 
 test('a denied request and a missing server end the command with a sentence', async (t) => {
   const stage = await createDeveloper(t, shared);
-  const listening = startListening(t, stage);
+  const listening = startListening(stage);
   await listening.says(/user_code=/);
   await approve(stage, listening.output(), 'deny');
   assert.equal(await listening.ended, 1);
   assert.match(listening.output(), /nuncio: the request was denied/);
-  const nobody = startListening(t, { ...stage, baseUrl: 'http://localhost:9' });
+  const nobody = startListening({ ...stage, baseUrl: 'http://localhost:9' });
   assert.equal(await nobody.ended, 1);
   assert.match(nobody.output(), /nuncio: http:\/\/localhost:9 cannot be reached .*NUNCIO_BASE_URL/);
 });
 
 test('bodies and kinds cannot move the terminal’s cursor or hide text', async (t) => {
   const stage = await createDeveloper(t, shared);
-  const listening = await signIn(t, stage, '--print');
+  const listening = await signIn(stage, '--print');
   await publish(stage.publisher, stage.account, ['\u001b[2J\u009b31m\u202egnp.exe\u0007']);
   await listening.says(/gnp\.exe/);
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
   assert.doesNotMatch(listening.output(), /[\u001b\u009b\u202e\u0007]/);
 });
 
-test('wrong options are refused before anything is sent', async (t) => {
-  const stage = { baseUrl: 'http://localhost:9', home: tmpdir() };
+test('wrong options are refused before anything is sent', async () => {
+  const stage = { baseUrl: 'http://localhost:9', home: tmpdir(), kills: [] };
   for (const [words, message] of [
     [['--forward', 'ftp://x'], /--forward must be/],
     [['--kinds', 'a,,b'], /--kinds must be/],
     [['--replay', '-1'], /--replay/],
     [['--secret', 'short'], /--secret must be/],
   ] as const) {
-    const listening = startListening(t, stage, ...words);
+    const listening = startListening(stage, ...words);
     assert.equal(await listening.ended, 2);
     assert.match(listening.output(), message);
   }
