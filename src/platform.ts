@@ -91,7 +91,7 @@ export function defineConfig(declaration: PlatformDeclaration): PlatformDeclarat
 
 /** First path segments and table names that the server uses. */
 const reservedNames = new Set(
-  `access_tokens account account_links accounts acknowledgements admin agent_subscriptions api app_invitations app_logos app_members apps assets asyncapi attempt_bytes attempts audit_entries authorization_codes
+  `access_tokens account account_links accounts acknowledgements admin agent_subscriptions api app_creators app_invitations app_logos app_members apps assets asyncapi attempt_bytes attempts audit_entries authorization_codes
   client_secrets clients collections connections console database_epochs declared_kinds declined_notices deferred_deliveries deleted_accounts deliveries delivery_hold_acknowledgements delivery_holds delivery_keys delivery_stats dev device device_codes disconnected_issuers docs event_ids event_kinds event_schemas
   events failing_warnings grants health held_ranges idempotency_keys inbox initial_access_tokens intake interaction interactions lane_epochs lane_progress lanes leases livez
   lock_salt locks login login_requests login_sessions logout_notices mails mcp meta metrics migrations nodes notices oauth openapi outbox parked_events public pushed_requests

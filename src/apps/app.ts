@@ -1,12 +1,19 @@
 /**
- * Apps as their members and administrators see them: rows of `clients`, with the actor's role. Writes the table
+ * Apps as their members and administrators see them: rows of `clients`, with the actor's role. Owns the table `app_creators`, and writes
  * `clients`, as src/clients does.
  *
  *   created → unverified ⇄ verified;   either ⇄ suspended;   any → deleted
  */
 
 import { sql } from 'kysely';
-import { type Client, clientColumns, createClient, verifiedAt } from '../clients/client.ts';
+import {
+  type Client,
+  type Created,
+  clientColumns,
+  createClient,
+  creatorColumn,
+  verifiedAt,
+} from '../clients/client.ts';
 import { fittingClients, lastOfPage } from '../clients/client_page.ts';
 import { ownClientIds } from '../clients/own_clients.ts';
 import type { SelfDescription } from '../clients/self_registered.ts';
@@ -16,7 +23,7 @@ import type { Actor } from '../grants/actor.ts';
 export const roles = ['owner', 'developer'] as const;
 export type Role = (typeof roles)[number];
 
-export interface App {
+export interface App extends Created {
   client: Client;
   /** `admin` for an administrator who is not a member. */
   role: Role | 'admin';
@@ -24,12 +31,12 @@ export interface App {
   version: string;
 }
 
-/** Maximum apps that one account may own. */
+/** Maximum apps that an account may own when it creates one. Others can make it an owner of more. */
 export const appsMax = 50;
 
-type AppRow = Client & { role: Role | null; version: string };
+type AppRow = Client & Created & { role: Role | null; version: string };
 
-const columns = sql`${clientColumns('c')}, c.xmin::text as version`;
+const columns = sql`${clientColumns('c')}, ${creatorColumn('c')}, c.xmin::text as version`;
 
 /** Finds an app that the actor may see, as a member or as an administrator. */
 export async function findApp(
@@ -96,6 +103,7 @@ export async function createApp(
       insert into app_members (client_id, account_id, role) values (${id}, ${accountId}, 'owner')`.execute(
       tx,
     );
+    await sql`insert into app_creators (client_id, account_id) values (${id}, ${accountId})`.execute(tx);
     await sql`update client_secrets set created_by = ${accountId} where client_id = ${id}`.execute(tx);
   }
   const { rows } = await sql<AppRow>`
@@ -147,6 +155,6 @@ export async function isMember(
   return rows.length > 0;
 }
 
-function toApp({ role, version, ...client }: AppRow): App {
-  return { client, role: role ?? 'admin', version };
+function toApp({ role, version, creatorId, ...client }: AppRow): App {
+  return { client, creatorId, role: role ?? 'admin', version };
 }

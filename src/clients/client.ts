@@ -134,10 +134,22 @@ export async function findClient(db: Database | Transaction, id: string): Promis
   return rows[0];
 }
 
+/** The account that created a client, which may have left or been deleted; null if none did (src/apps). */
+export interface Created {
+  creatorId: string | null;
+}
+
+/** The column of a `Created`. @param c the name or alias of the table `clients` in the query */
+export function creatorColumn(c: 'clients' | 'c' = 'clients') {
+  return sql.raw(`(select account_id from app_creators where client_id = ${c}.id) as "creatorId"`);
+}
+
 /** Finds clients by their ids, including disabled ones, in one statement. */
-export async function findClients(db: Database, ids: readonly string[]): Promise<Client[]> {
-  const { rows } = await sql<Client>`
-    select ${clientColumns()} from clients where id = any(${textArray(ids)}::text[])`.execute(db);
+export async function findClients(db: Database, ids: readonly string[]): Promise<(Client & Created)[]> {
+  const { rows } = await sql<Client & Created>`
+    select ${clientColumns()}, ${creatorColumn()} from clients where id = any(${textArray(ids)}::text[])`.execute(
+    db,
+  );
   return rows;
 }
 

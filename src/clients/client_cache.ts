@@ -11,11 +11,11 @@ import { Batcher } from '../database/batcher.ts';
 import { asServer, currentUser } from '../database/connection_user.ts';
 import { type Database, withResultsWithin } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
-import { type Client, findClients } from './client.ts';
+import { type Client, type Created, findClients } from './client.ts';
 import { type ClientSecret, findClientSecrets } from './client_secret.ts';
 
 /** A client with its secrets. Each change creates a new object. */
-export interface CachedClient {
+export interface CachedClient extends Created {
   client: Client;
   secrets: readonly ClientSecret[];
 }
@@ -124,14 +124,15 @@ async function findCached(
   db: Database,
   ids: readonly string[],
 ): Promise<PromiseSettledResult<CachedClient | undefined>[]> {
-  const clients = new Map<string, Client>();
+  const clients = new Map<string, Client & Created>();
   for (const client of await findClients(db, ids))
     if (client.disabledAt === null) clients.set(client.id, client);
   const secrets = clients.size === 0 ? [] : await findClientSecrets(db, [...clients.keys()]);
   const byClient = Map.groupBy(secrets, ({ clientId }) => clientId);
   return ids.map((id) => {
-    const client = clients.get(id);
-    const value = client && { client, secrets: byClient.get(id) ?? [] };
-    return { status: 'fulfilled', value };
+    const found = clients.get(id);
+    if (found === undefined) return { status: 'fulfilled', value: undefined };
+    const { creatorId, ...client } = found;
+    return { status: 'fulfilled', value: { client, creatorId, secrets: byClient.get(id) ?? [] } };
   });
 }

@@ -10,6 +10,8 @@ export interface Principal {
   /** The application's own id of the user; null if the account has none, and in tokens for other APIs. */
   readonly externalId: string | null;
   readonly clientId: string;
+  /** The account that created the client, if the client speaks for itself; otherwise null, and for clients of the operator. */
+  readonly creatorId: string | null;
   /** The grant that issued the token; null for client credentials. */
   readonly grantId: string | null;
   readonly scopes: ReadonlySet<string>;

@@ -1,5 +1,5 @@
 /**
- * Limits of responses that stay open: for a token, for an account (or an app that acts for itself), for an app with all its users, and for
+ * Limits of responses that stay open: for a token, for an account (with apps that it created and that act for themselves), for an app with all its users, and for
  * a node. New tokens are easy to get, new accounts are not, and an app may have many accounts. Ten accounts with two apps could fill a
  * node, and one app all that its user may have. So a stream that finds its account, app or node full takes the place of one of the app or
  * account that has most there, if that has at least two more than its own: whoever has few streams always gets one. On a node, only accounts
@@ -13,7 +13,7 @@ import type { FastifyInstance } from 'fastify';
 import { isFree } from '../shared/share.ts';
 import { Problem } from './problem.ts';
 
-/** Maxima of one token, one account or app that acts for itself, one app, and one node. */
+/** Maxima of one token, one account, one app, and one node. */
 export interface SlotLimits {
   token: number;
   owner: number;
@@ -25,7 +25,7 @@ const streamLimits: SlotLimits = { token: 5, owner: 20, app: 100, node: 200 };
 
 export interface SlotHolder {
   tokenId: string;
-  /** The account, or the app that acts for itself. */
+  /** The account; for an app that acts for itself, who created it, or the app (http/overload/caller.ts). */
   owner: string;
   clientId: string;
 }

@@ -7,6 +7,7 @@
 
 import type { FastifyReply } from 'fastify';
 import type { Principal } from '../grants/principal.ts';
+import { callerOfToken } from '../http/overload/caller.ts';
 import { Problem } from '../http/problem.ts';
 import { beginStream } from '../http/stream_response.ts';
 import type { StreamSlots } from '../http/stream_slots.ts';
@@ -32,8 +33,8 @@ export async function listen(reply: FastifyReply, options: ListenOptions): Promi
   const { message, principal, slots, checkToken, complete } = options;
   const { id, params } = message;
   if (!isObject(params.notifications)) throw invalidParams('notifications must be an object.');
-  const { tokenId, accountId, clientId } = principal;
-  const stream = slots.take({ tokenId, owner: accountId ?? `client:${clientId}`, clientId });
+  const { tokenId, clientId } = principal;
+  const stream = slots.take({ tokenId, owner: callerOfToken(principal).owner, clientId });
   try {
     beginStream(reply, stream);
     const { raw } = reply;

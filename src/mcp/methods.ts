@@ -2,6 +2,7 @@
 
 import type { FastifyRequest } from 'fastify';
 import type { Guard, Principal } from '../grants/principal.ts';
+import { callerOfToken } from '../http/overload/caller.ts';
 import type { StreamSlots } from '../http/stream_slots.ts';
 import { version } from '../version.ts';
 import type { AgentEvents } from './events/agent_events.ts';
@@ -133,8 +134,8 @@ async function runTool(
   if (!isObject(given)) throw invalidParams('arguments must be an object.');
   await requireScope(guard, request, principal, tool.scope);
   const logFailure = (err: unknown) => request.log.error({ err, tool: tool.name }, 'tool failed');
-  const { tokenId, accountId, clientId } = principal;
-  const slot = calls.take({ tokenId, owner: accountId ?? clientId, clientId });
+  const { tokenId, clientId } = principal;
+  const slot = calls.take({ tokenId, owner: callerOfToken(principal).owner, clientId });
   // It waits for other servers most of the time, and `calls` limits it.
   if (tool.annotations.openWorldHint) request.place?.leave();
   try {

@@ -1,5 +1,5 @@
 /**
- * Verifies access tokens of the server's own resources: JWTs (RFC 9068) without a query, opaque tokens by one lookup. Verified
+ * Verifies access tokens of the server's own resources: JWTs (RFC 9068) of users without a query, opaque tokens by one lookup. Verified
  * claims are cached until the token expires.
  */
 
@@ -20,6 +20,8 @@ export interface AccessTokenClaims {
   /** The application's own id of the account. */
   readonly externalId: string | null;
   readonly clientId: string;
+  /** The account that created the client, if the client speaks for itself; otherwise null, and for clients of the operator. */
+  readonly creatorId: string | null;
   readonly grantId: string | null;
   /** The revision of the grant at issuance: how often the grant had been narrowed. */
   readonly grantRevision: number;
@@ -36,27 +38,27 @@ export interface AccessTokenClaims {
   readonly certificateThumbprint: string | null;
 }
 
+/** What a token says itself. */
+export type OwnClaims = Omit<AccessTokenClaims, 'creatorId'>;
+
+export interface VerifierOptions {
+  /** The base URL. */
+  issuer: string;
+  /** Finds an opaque token. */
+  lookUp: (token: string) => Promise<OwnClaims | undefined>;
+  /** Reloads the keys. Called for a token with an unknown key, which may be new. */
+  refreshKeys: () => Promise<void>;
+  /** Finds who created a client. Called once for each token of a client that speaks for itself. */
+  creatorOf: (clientId: string) => Promise<string | null>;
+}
+
 export class AccessTokenVerifier {
-  readonly #issuer: string;
+  readonly #options: VerifierOptions;
   #keys: JWTVerifyGetKey = toKeySet([]);
   readonly #cache = new LRUCache<string, AccessTokenClaims>(upTo(cachedMax));
 
-  readonly #lookUp: (token: string) => Promise<AccessTokenClaims | undefined>;
-  readonly #refreshKeys: () => Promise<void>;
-
-  /**
-   * @param issuer the base URL
-   * @param lookUp finds an opaque token
-   * @param refreshKeys reloads the keys; called for a token with an unknown key, which may be new
-   */
-  constructor(
-    issuer: string,
-    lookUp: (token: string) => Promise<AccessTokenClaims | undefined>,
-    refreshKeys: () => Promise<void>,
-  ) {
-    this.#issuer = issuer;
-    this.#lookUp = lookUp;
-    this.#refreshKeys = refreshKeys;
+  constructor(options: VerifierOptions) {
+    this.#options = options;
   }
 
   /** Replaces the keys. Tokens signed by removed keys are rejected from now on. */
@@ -71,8 +73,11 @@ export class AccessTokenVerifier {
     const key = hash('sha256', token, 'base64');
     const cached = this.#cache.get(key);
     if (cached !== undefined) return isUnexpired(cached) ? cached : undefined;
-    const claims = await this.#read(token);
-    if (claims !== undefined) this.#cache.set(key, claims);
+    const own = await this.#read(token);
+    if (own === undefined) return undefined;
+    const creatorId = own.accountId === null ? await this.#options.creatorOf(own.clientId) : null;
+    const claims = { ...own, creatorId };
+    this.#cache.set(key, claims);
     return claims;
   }
 
@@ -87,18 +92,18 @@ export class AccessTokenVerifier {
   }
 
   /** A random text that is no token costs no query. */
-  async #read(token: string): Promise<AccessTokenClaims | undefined> {
+  async #read(token: string): Promise<OwnClaims | undefined> {
     if (token.includes('.')) return this.#check(token);
-    return isOpaqueToken(token) ? this.#lookUp(token) : undefined;
+    return isOpaqueToken(token) ? this.#options.lookUp(token) : undefined;
   }
 
-  async #check(token: string, isRetry = false): Promise<AccessTokenClaims | undefined> {
+  async #check(token: string, isRetry = false): Promise<OwnClaims | undefined> {
     try {
       // RFC 9068 section 4: type, issuer, algorithm and signature, expiry. `typ` distinguishes access tokens from
       // id_tokens and logout tokens, which the same keys sign. The caller checks the audience.
       const { payload } = await jwtVerify(token, this.#keys, {
         typ: 'at+jwt',
-        issuer: this.#issuer,
+        issuer: this.#options.issuer,
         algorithms: [...accessTokenAlgorithms],
         requiredClaims: ['aud', 'exp', 'iat', 'sub', 'client_id', 'client_epoch', 'jti'],
       });
@@ -106,7 +111,7 @@ export class AccessTokenVerifier {
     } catch (error) {
       if (!(error instanceof errors.JWKSNoMatchingKey) || isRetry) return undefined;
     }
-    await this.#refreshKeys();
+    await this.#options.refreshKeys();
     return this.#check(token, true);
   }
 }
@@ -120,7 +125,7 @@ function isUnexpired(claims: AccessTokenClaims): boolean {
   return claims.expiresAt * 1_000 > Date.now();
 }
 
-function toClaims(payload: JWTPayload): AccessTokenClaims {
+function toClaims(payload: JWTPayload): OwnClaims {
   const { jti, sub, client_id, client_epoch, grant_id, grant_revision, external_id, scope, aud, iat, exp } =
     payload;
   const cnf = (payload.cnf ?? {}) as { jkt?: string; 'x5t#S256'?: string };

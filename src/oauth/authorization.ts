@@ -86,7 +86,7 @@ export interface Authorization {
   /** Validates the metadata of apps that accounts create. */
   checkMetadata: CheckMetadata;
   /** The claims of an access token that was verified before. They say who sent it, and not that it is still valid. */
-  claimsOf: (token: string) => Pick<AccessTokenClaims, 'accountId' | 'clientId'> | undefined;
+  claimsOf: (token: string) => Pick<AccessTokenClaims, 'accountId' | 'creatorId' | 'clientId'> | undefined;
   /** Returns the current provider; used by the pages. */
   provider: () => Provider;
   loginSessions: LoginSessions;
@@ -106,7 +106,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const audit = new AuditLog(db, (error, lost) => logger.error({ err: error, lost }, 'audit entries lost'));
   const use = new GrantUse(db, (error) => logger.warn({ err: error }, 'cannot write when grants were used'));
   const traces = openTraces(options);
-  const verifier = new AccessTokenVerifier(config.baseUrl, opaqueTokenLookup(db), () => keyring.refresh());
+  const verifier = createVerifier(options, clients, () => keyring.refresh());
   const readCertificate = openCertificateReader(settings, config);
   // Strangers choose the hosts, whose handshakes must not delay requests of others.
   const guarded = createGuardedFetch(
@@ -188,6 +188,19 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
       await guarded.close();
     },
   };
+}
+
+function createVerifier(
+  { config, db }: AuthorizationOptions,
+  clients: ClientCache,
+  refreshKeys: () => Promise<void>,
+): AccessTokenVerifier {
+  return new AccessTokenVerifier({
+    issuer: config.baseUrl,
+    lookUp: opaqueTokenLookup(db),
+    refreshKeys,
+    creatorOf: async (id) => (await clients.findIncludingSuspended(id))?.creatorId ?? null,
+  });
 }
 
 function openTraces({ app, db, secret, logger }: AuthorizationOptions): ConnectionTraces {

@@ -99,7 +99,7 @@ test('attack: one account leaves places, and room to wait, to the others of its 
 test('attack: one app of an account leaves places, and room to wait, to the account’s other apps', (t) => {
   const admission = new Admission(128);
   t.after(() => admission.stop());
-  const ofApp = (app: string) => callerOfToken({ accountId: 'one', clientId: app });
+  const ofApp = (app: string) => callerOfToken({ accountId: 'one', creatorId: null, clientId: app });
   const flooding = flood(admission, 'ordinary', ofApp('hostile'), 2_000);
   assert.equal(counted(flooding, 'admitted'), 42);
   assert.equal(counted(flooding, 'waiting'), 768);

@@ -202,7 +202,12 @@ test('attack: a text that has not the form of an opaque token costs no query', a
     asked.push(token);
     return undefined;
   };
-  const verifier = new AccessTokenVerifier(server.baseUrl, lookUp, async () => {});
+  const verifier = new AccessTokenVerifier({
+    issuer: server.baseUrl,
+    lookUp,
+    refreshKeys: async () => {},
+    creatorOf: async () => null,
+  });
   const token = newOpaqueToken();
   const texts = [
     'x',

@@ -197,7 +197,11 @@ function namesOf(db: Database, subscriptions: readonly Subscription[]): Promise<
 function represent(subscription: Subscription, names: Names): Record<string, unknown> {
   const { id, state, accountId, clientId } = subscription;
   const self = `/admin/subscriptions/${id}`;
-  const shown = representSubscription(subscription, { kind: 'client', clientId: clientId ?? '' });
+  const shown = representSubscription(subscription, {
+    kind: 'client',
+    clientId: clientId ?? '',
+    creatorId: null,
+  });
   return {
     ...shown,
     account: accountId,

@@ -70,10 +70,10 @@ export function registerAppSubscriptions(
   const { db } = options;
 
   serve(options, routes.list, async ({ request, reply, caller, params }) => {
-    const { client } = await requireApp(db, asMember(caller), params.id);
+    const { client, creatorId } = await requireApp(db, asMember(caller), params.id);
     const page = readPage(request);
     if (page.after !== null && !isId(page.after)) throw page.invalid();
-    const owner: Owner = { kind: 'client', clientId: client.id };
+    const owner: Owner = { kind: 'client', clientId: client.id, creatorId };
     const { found, next } = await listSubscriptions(db, owner, page.limit, page.after);
     const show = (subscription: Subscription) => representSubscription(subscription, owner);
     return sendPage(request, reply, page, found, show, ({ id }) => id, next);
@@ -83,8 +83,8 @@ export function registerAppSubscriptions(
     options,
     routes.create,
     async ({ request, reply, caller, params, body }) => {
-      const { client } = await requireApp(db, asMember(caller), params.id);
-      const owner: Owner = { kind: 'client', clientId: client.id };
+      const { client, creatorId } = await requireApp(db, asMember(caller), params.id);
+      const owner: Owner = { kind: 'client', clientId: client.id, creatorId };
       await requireMaySubscribe(options, owner);
       const prepared = await prepareCreation(options, owner, body);
       return sendIdempotent(options, request, reply, idempotencyNamespace(caller), (outer) =>

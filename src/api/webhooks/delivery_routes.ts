@@ -15,6 +15,7 @@ import {
   pageParameters,
   queryParameter,
 } from '../../http/describe.ts';
+import { callerOfToken } from '../../http/overload/caller.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../../http/schema.ts';
@@ -196,8 +197,8 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
           sequence: delivery.sequence,
         }));
       };
-      const { tokenId, accountId, clientId } = caller;
-      const holder = { tokenId, owner: accountId ?? `client:${clientId}`, clientId };
+      const { tokenId, clientId } = caller;
+      const holder = { tokenId, owner: callerOfToken(caller).owner, clientId };
       return streams.send(request, reply, { poll, ...holder });
     }
     if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();

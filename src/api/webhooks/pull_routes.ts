@@ -2,10 +2,10 @@
 
 import type { FastifyRequest } from 'fastify';
 import Type from 'typebox';
-import type { Principal } from '../../grants/principal.ts';
 import { acceptsEventStream } from '../../http/api.ts';
 import { idParameter, jsonBody, links, ok, queryParameter } from '../../http/describe.ts';
 import type { Parameter } from '../../http/operation.ts';
+import { callerOfToken } from '../../http/overload/caller.ts';
 import { withoutPlace } from '../../http/overload/request_place.ts';
 import { ErrorList, Problem } from '../../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../../http/schema.ts';
@@ -134,7 +134,7 @@ export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots):
     const subscription = await requireOwnSubscription(db, ownerOf(caller, 'read'), id);
     const query = readQuery(request);
     const resumedAfter = readLastEventId(request);
-    const holder = { tokenId: caller.tokenId, owner: ownerName(caller), clientId: caller.clientId };
+    const holder = { tokenId: caller.tokenId, owner: callerOfToken(caller).owner, clientId: caller.clientId };
     if (acceptsEventStream(request)) {
       const after = resumedAfter ?? query.after;
       const stream = slots.take(holder);
@@ -239,8 +239,4 @@ function readLastEventId({ headers }: FastifyRequest): number | undefined {
 
 function wrong(detail: string): Problem {
   return new Problem(400, detail, { code: 'invalid-parameter' });
-}
-
-function ownerName({ accountId, clientId }: Principal): string {
-  return accountId ?? `client:${clientId}`;
 }

@@ -88,7 +88,7 @@ async function challenge(
   const { kind } = owner;
   const whose = [kind, kind === 'client' ? '' : owner.accountId, kind === 'user' ? '' : owner.clientId];
   const app = kind === 'user' ? owner.accountId : owner.clientId;
-  const account = kind === 'client' ? owner.clientId : owner.accountId;
+  const account = kind === 'client' ? (owner.creatorId ?? owner.clientId) : owner.accountId;
   const asks = { key: whose.join(' '), app, account };
   const failure = await waitElsewhere(() => handshakes.perform(asks, target));
   if (failure === null) return;

@@ -27,7 +27,7 @@ export class ResumeTurns {
     of: { accountId: string; clientId: string },
     work: () => Promise<Result>,
   ): Promise<Result> {
-    const caller = callerOfToken(of);
+    const caller = callerOfToken({ ...of, creatorId: null });
     if (this.#work.isFull(caller, waitingMax)) throw this.busy();
     return waitElsewhere(() => this.#work.run(caller, work)).catch((error: unknown) => {
       throw error instanceof NoTurnError ? this.busy() : error;

@@ -14,6 +14,7 @@ import { allowListOf } from '../../egress/allow_list.ts';
 import { EgressError } from '../../egress/error.ts';
 import { type FetchLimits, TooLargeError } from '../../egress/fetch.ts';
 import { parseJson } from '../../http/json.ts';
+import { callerOfToken } from '../../http/overload/caller.ts';
 import type { OAuthSettings } from '../../oauth/settings.ts';
 import { NoTurnError } from '../../shared/limited_work.ts';
 import { reportUnknown } from '../../shared/nearest.ts';
@@ -151,7 +152,7 @@ export function callApi(
         throw signal.aborted ? cancelled() : unreachable(cause, method);
       });
     };
-    const response = await inTurn(target, principal.accountId ?? principal.clientId, send).catch((cause) => {
+    const response = await inTurn(target, callerOfToken(principal).owner, send).catch((cause) => {
       if (!(cause instanceof NoTurnError)) throw cause;
       throw new ToolError('Other calls of this API take too long. The call had no effect; try again later.', {
         cause,

@@ -65,7 +65,7 @@ export interface ToolServices {
     url: URL,
     init: { method: string; headers: Record<string, string>; body: string | undefined; signal: AbortSignal },
   ) => Promise<Response>;
-  /** Runs a call when it is the turn of the account, or of the app that acts for itself, at an API (egress/origin_turns.ts). */
+  /** Runs a call when it is the turn of the caller (http/overload/caller.ts) at an API (egress/origin_turns.ts). */
   readonly inTurn: <Result>(url: URL, account: string, call: () => Promise<Result>) => Promise<Result>;
 }
 

@@ -9,7 +9,12 @@ import { accessTokenSeconds } from '../../clients/access_token_lifetime.ts';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { isWithdrawn, withdrawToken } from '../../grants/withdrawals.ts';
-import { type AccessTokenClaims, type AccessTokenVerifier, toAudience } from '../access_token.ts';
+import {
+  type AccessTokenClaims,
+  type AccessTokenVerifier,
+  type OwnClaims,
+  toAudience,
+} from '../access_token.ts';
 import { epochOf } from '../provider_client.ts';
 import { runDeferredConsumption } from './deferred_consumption.ts';
 import { grantRevisionOf, savePendingGrant } from './grant.ts';
@@ -57,7 +62,7 @@ function tokenIdOf(value: string): string {
 }
 
 /** The lookup of opaque tokens for AccessTokenVerifier. */
-export function opaqueTokenLookup(db: Database): (token: string) => Promise<AccessTokenClaims | undefined> {
+export function opaqueTokenLookup(db: Database): (token: string) => Promise<OwnClaims | undefined> {
   return async (token) => {
     const { rows } = await sql<{ token_id: string; payload: AdapterPayload }>`
       select token_id, payload from access_tokens

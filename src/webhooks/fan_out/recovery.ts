@@ -72,7 +72,9 @@ export async function startRecovery(
     await sql`select from subscriptions where lane = ${lane} for no key update`.execute(tx);
     const { rows } = await sql<RecoveryRow>`
       insert into recoveries (id, lane, turn, since, until, states, missing_day)
-      select ${newId()}, lane, coalesce(account_id::text, client_id), ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[],
+      select ${newId()}, lane, coalesce(
+          account_id::text, (select account_id::text from app_creators as c where c.client_id = subscriptions.client_id), client_id),
+        ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[],
         case when 'missing' = any(${range.states}::text[]) and ${range.since}::timestamptz < created_at
           then ${firstDay} end
       from subscriptions where lane = ${lane}

@@ -56,8 +56,8 @@ export class Lane extends LaneGate {
   attemptedThrough: number;
   readThrough: number;
   failures: number;
-  /** Those of them, since the lane was leased, that its circuit does not count (`recordRefusal`). */
-  #refusals = 0;
+  /** Those of them that its circuit does not count (`recordRefusal`). Of those before the lane was leased, it is not known what they were. */
+  #refusals: number;
   inFlight = 0;
   /** Those of them that wait for places, because their bodies were converted or their access token was refused (taken_deliveries.ts). */
   sendableCount = 0;
@@ -111,6 +111,7 @@ export class Lane extends LaneGate {
     this.attemptedThrough = state.cursor;
     this.readThrough = state.cursor;
     this.failures = state.failures;
+    this.#refusals = this.mayRefuse ? state.failures : 0;
     this.retriesPending = state.retriesPending;
     this.pausedUntil = state.pauseMs > 0 ? now + state.pauseMs : 0;
     if (state.retryMs !== null) this.retryAt = now + state.retryMs;
@@ -338,6 +339,11 @@ export class Lane extends LaneGate {
       this.failures += 1;
       this.#window = Math.max(1, this.#window >> 1);
     }
+  }
+
+  /** Whether the lane carries events of many accounts, and none waits for another. */
+  get mayRefuse(): boolean {
+    return this.subscription.accountId === null && !this.subscription.ordered;
   }
 
   /**

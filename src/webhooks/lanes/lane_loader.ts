@@ -324,7 +324,7 @@ export class LaneLoader {
     this.#loading.delete(id);
     let lane = lanes.get(id);
     if (lane === undefined) {
-      const tenant = lanes.tenantOf(state.subscription);
+      const tenant = lanes.tenantOf(state.subscription, state.creatorId);
       if (!lanes.mayHold(tenant)) {
         tenant.refused = Math.min(tenant.refused + 1, tenant.lanes);
         lanes.forgetTenant(tenant);

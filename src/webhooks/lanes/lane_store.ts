@@ -24,6 +24,8 @@ import { openSecrets, type SecretRow, type Secrets } from '../subscriptions/subs
 /** The state of a lane when a node claims or reloads it. */
 export interface LaneState {
   subscription: Subscription;
+  /** Who created the app, if the subscription is its own. */
+  creatorId: string | null;
   secrets: Secrets;
   /** Lines of its static headers. */
   headerLines: string;
@@ -90,6 +92,7 @@ type LaneRow = SubscriptionRow &
     agent_name: string | null;
     agent_arguments: string | null;
     closes_ms: number | null;
+    creator_id: string | null;
     revision: number;
     is_open: boolean;
     epochs: string | null;
@@ -128,6 +131,7 @@ export async function loadLanes(
       (select string_agg(e.first || ' ' || e.tag, ',') from lane_epochs e where e.lane = p.lane) as epochs,
       g.key as agent_key, g.name as agent_name, g.arguments as agent_arguments,
       (extract(epoch from g.expires_at - now()) * 1000)::float8 as closes_ms,
+      (select account_id from app_creators where client_id = s.client_id and s.owner = 'client') as creator_id,
       ${isOpen(appSubscriptions)} as is_open,
       case when newest.sequence > p.cursor then array_to_string(array(
         select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
@@ -168,6 +172,7 @@ export async function loadLanes(
       auth: opened?.auth ?? null,
       agent: agentTerms(row, cursors, webhookId),
       closesInMs: row.closes_ms ?? Number.POSITIVE_INFINITY,
+      creatorId: row.creator_id,
       revision: row.revision,
       isOpen: row.is_open && opened !== null,
       epochs: readEpochs(row.epochs),

@@ -82,9 +82,16 @@ export class LeasedLanes {
     return this.#byId.values();
   }
 
-  /** The tenant that a subscription's deliveries count for. */
-  tenantOf({ accountId, clientId }: Pick<Subscription, 'accountId' | 'clientId'>): Tenant {
-    const key = accountId ?? `client:${clientId}`;
+  /**
+   * The tenant that a subscription's deliveries count for. An account may create any number of apps in time: their own subscriptions count for
+   * it.
+   * @param creatorId who created the app, if the subscription is its own
+   */
+  tenantOf(
+    { accountId, clientId }: Pick<Subscription, 'accountId' | 'clientId'>,
+    creatorId: string | null,
+  ): Tenant {
+    const key = accountId ?? creatorId ?? `client:${clientId}`;
     let tenant = this.#tenants.get(key);
     if (tenant === undefined) {
       tenant = new Tenant(key, this.memory);

@@ -101,8 +101,7 @@ export function decideOutcome(end: AttemptEnd): OutcomeDecision {
   const isFinal =
     result.error === 'body_too_large' || (result.error === null && policy.finalStatuses.has(status ?? 0));
   const retryAfterMs = isAccepted ? 0 : (asked ?? 0) * 1_000;
-  const isRefusal =
-    !isNeutral && mayRefuse(lane.subscription) && result.error === null && refusesEvent(status);
+  const isRefusal = !isNeutral && lane.mayRefuse && result.error === null && refusesEvent(status);
   return {
     outcome: {
       lane: lane.id,
@@ -130,11 +129,6 @@ export function decideOutcome(end: AttemptEnd): OutcomeDecision {
     isNeutral,
     isGone: policy.disablesWhenGone && status === 410 && result.error === null,
   };
-}
-
-/** Whether the lane carries events of many accounts, and none waits for another. */
-function mayRefuse({ accountId, ordered }: Lane['subscription']): boolean {
-  return accountId === null && !ordered;
 }
 
 /** Statuses above 399 that say that nothing is accepted now, whatever it contains. */

@@ -38,6 +38,7 @@ export function laneState(accountId: string | null, { loaded = {}, ...fields }: 
   } as Subscription;
   return {
     subscription,
+    creatorId: null,
     secrets: { secret: 'whsec_', previous: null },
     headerLines: '',
     auth: null,

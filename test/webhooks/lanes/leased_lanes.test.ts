@@ -11,7 +11,7 @@ test('tenants that lease all they may, one after the other, leave room for the f
   const lanes = new LeasedLanes({ ...defaultQuotas, lanes: 800 });
   let count = 0;
   const lease = (account: string, most: number): number => {
-    const tenant = lanes.tenantOf({ accountId: account, clientId: null });
+    const tenant = lanes.tenantOf({ accountId: account, clientId: null }, null);
     let leased = 0;
     for (; leased < most && lanes.mayHold(tenant); leased += 1) {
       count += 1;
@@ -29,7 +29,7 @@ test('tenants that fill the memory of bodies, one after the other, leave room fo
   const body = Buffer.alloc(262_144);
   let position = 0;
   const fill = (account: string): number => {
-    const tenant = lanes.tenantOf({ accountId: account, clientId: null });
+    const tenant = lanes.tenantOf({ accountId: account, clientId: null }, null);
     const app = tenant.appOf(null);
     const lane = { tenant, app, waitingCount: 0, inFlight: 0 } as Lane;
     let kept = 0;
@@ -46,7 +46,7 @@ test('tenants that fill the memory of bodies, one after the other, leave room fo
 
 test('an app that fills the memory of its user leaves room for other apps of the user', () => {
   const lanes = new LeasedLanes(defaultQuotas);
-  const tenant = lanes.tenantOf({ accountId: 'user', clientId: null });
+  const tenant = lanes.tenantOf({ accountId: 'user', clientId: null }, null);
   const body = Buffer.alloc(262_144);
   let position = 0;
   const fill = (clientId: string): number => {
@@ -65,7 +65,7 @@ test('an app that fills the memory of its user leaves room for other apps of the
 });
 
 test('a body that apps of a user share counts once for the user, and for each of them', () => {
-  const tenant = new LeasedLanes(defaultQuotas).tenantOf({ accountId: 'user', clientId: null });
+  const tenant = new LeasedLanes(defaultQuotas).tenantOf({ accountId: 'user', clientId: null }, null);
   const [one, other] = [tenant.appOf('one'), tenant.appOf('other')];
   const event = { body: Buffer.alloc(1_000) } as EventContent;
   one.add(1, event);

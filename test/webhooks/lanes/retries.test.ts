@@ -73,7 +73,7 @@ async function openRetries(t: TestContext, ...plugins: KyselyPlugin[]) {
   const reader = new DeliveryReader({ ...shared, retries });
   const addLane = (id: number, accountId: string): Lane => {
     const state = laneState(accountId, { lane: id, loaded: { retryMs: 0 } });
-    const lane = new Lane(state, 0, lanes.tenantOf(state.subscription));
+    const lane = new Lane(state, 0, lanes.tenantOf(state.subscription, null));
     lanes.add(lane);
     lanes.reschedule(lane);
     return lane;
