@@ -79,13 +79,13 @@ export async function listApps(
 }
 
 /**
- * @param accountId the first owner; null for an app without members
+ * @param actor the first owner; without an account, the app has no members. An app of an administrator has no creator: it is the operator's
  * @returns undefined if the account owns the maximum number of apps
  */
 export async function createApp(
   tx: Transaction,
   id: string,
-  accountId: string | null,
+  { accountId, isAdmin }: Pick<Actor, 'accountId' | 'isAdmin'>,
   description: SelfDescription,
 ): Promise<{ app: App; secret: string | null } | undefined> {
   if (accountId !== null) {
@@ -103,7 +103,8 @@ export async function createApp(
       insert into app_members (client_id, account_id, role) values (${id}, ${accountId}, 'owner')`.execute(
       tx,
     );
-    await sql`insert into app_creators (client_id, account_id) values (${id}, ${accountId})`.execute(tx);
+    if (!isAdmin)
+      await sql`insert into app_creators (client_id, account_id) values (${id}, ${accountId})`.execute(tx);
     await sql`update client_secrets set created_by = ${accountId} where client_id = ${id}`.execute(tx);
   }
   const { rows } = await sql<AppRow>`

@@ -1,5 +1,5 @@
 /**
- * Limits of responses that stay open: for a token, for an account (with apps that it created and that act for themselves), for an app with all its users, and for
+ * Limits of responses that stay open: for a token, for an account (or an app that acts for itself), for an app with all its users, and for
  * a node. New tokens are easy to get, new accounts are not, and an app may have many accounts. Ten accounts with two apps could fill a
  * node, and one app all that its user may have. So a stream that finds its account, app or node full takes the place of one of the app or
  * account that has most there, if that has at least two more than its own: whoever has few streams always gets one. On a node, only accounts
@@ -11,9 +11,10 @@
 
 import type { FastifyInstance } from 'fastify';
 import { isFree } from '../shared/share.ts';
+import { type TenantParts, tenantName } from '../shared/tenant.ts';
 import { Problem } from './problem.ts';
 
-/** Maxima of one token, one account, one app, and one node. */
+/** Maxima of one token, one account or app that acts for itself, one app, and one node. */
 export interface SlotLimits {
   token: number;
   owner: number;
@@ -25,17 +26,25 @@ const streamLimits: SlotLimits = { token: 5, owner: 20, app: 100, node: 200 };
 
 export interface SlotHolder {
   tokenId: string;
-  /** The account; for an app that acts for itself, who created it, or the app (http/overload/caller.ts). */
+  /** The account, or the app that acts for itself. */
   owner: string;
+  /** Who shares the node with others as one (shared/tenant.ts). */
+  tenant: string;
   clientId: string;
 }
 
-type Group = 'owner' | 'clientId';
+type Group = 'owner' | 'tenant' | 'clientId';
 
 type Open = [slot: AbortController, holder: SlotHolder];
 
 /** Why a signal aborted: the place is needed for somebody with fewer streams. */
 export const displaced = 'displaced';
+
+/** The holder of a token's responses. */
+export function holderOf(of: TenantParts & Pick<SlotHolder, 'tokenId' | 'clientId'>): SlotHolder {
+  const { tokenId, accountId, clientId } = of;
+  return { tokenId, owner: accountId ?? `client:${clientId}`, tenant: tenantName(of), clientId };
+}
 
 export interface SlotOptions {
   limits?: SlotLimits;
@@ -64,12 +73,13 @@ export class StreamSlots {
 
   /** @throws Problem 429 if the token, its owner or its app has too many, 503 if the node has */
   take(holder: SlotHolder): AbortController {
-    const { tokenId, owner, clientId } = holder;
+    const { tokenId, owner, tenant, clientId } = holder;
     const { token, owner: ofOwner, app, node } = this.#limits;
-    const counts = { token: 0, owner: 0, app: 0, ownerInApp: 0 };
+    const counts = { token: 0, owner: 0, tenant: 0, app: 0, ownerInApp: 0 };
     for (const each of this.#open.values()) {
       if (each.tokenId === tokenId) counts.token += 1;
       if (each.owner === owner) counts.owner += 1;
+      if (each.tenant === tenant) counts.tenant += 1;
       if (each.clientId === clientId) counts.app += 1;
       if (each.owner === owner && each.clientId === clientId) counts.ownerInApp += 1;
     }
@@ -97,16 +107,16 @@ export class StreamSlots {
       const problem = tooMany(429, `An app can have at most ${app} ${this.#noun} on a node.`);
       endOne(['owner'], (each) => each.clientId === clientId, problem);
     }
-    if (ended.length === 0 && this.#isFull(node, this.#open.size, counts.owner)) {
+    if (ended.length === 0 && this.#isFull(node, this.#open.size, counts.tenant)) {
       const problem = tooMany(503, `This node can have no more ${this.#noun}. Try again.`);
-      endOne(['clientId', 'owner'], () => true, problem, counts.owner + 1);
+      endOne(['clientId', 'tenant'], () => true, problem, counts.tenant + 1);
     }
     for (const one of ended) {
       this.#open.delete(one);
       one.abort(displaced);
     }
     const slot = new AbortController();
-    this.#open.set(slot, { tokenId, owner, clientId });
+    this.#open.set(slot, { tokenId, owner, tenant, clientId });
     return slot;
   }
 
@@ -118,7 +128,7 @@ export class StreamSlots {
   /**
    * Finds a response of whoever has most, to end it.
    * @param groups what is compared, in this order @param isMeant whose responses are compared
-   * @param atLeast how many of these an account has that may lose one
+   * @param atLeast how many of these a tenant has that may lose one
    * @returns undefined if nobody has at least two more than the holder
    */
   #findOneOfMost(
@@ -129,8 +139,8 @@ export class StreamSlots {
   ): AbortController | undefined {
     if (!this.#areResumable) return undefined;
     const open = [...this.#open].filter(([, each]) => isMeant(each));
-    const ofOwner = groupsOf(open, 'owner');
-    const mayLose = ([, { owner }]: Open) => (ofOwner.get(owner)?.length ?? 0) >= atLeast;
+    const ofTenant = groupsOf(open, 'tenant');
+    const mayLose = ([, { tenant }]: Open) => (ofTenant.get(tenant)?.length ?? 0) >= atLeast;
     for (const group of groups) {
       const byGroup = groupsOf(open, group);
       const least = (byGroup.get(holder[group])?.length ?? 0) + 2;

@@ -7,10 +7,9 @@
 
 import type { FastifyReply } from 'fastify';
 import type { Principal } from '../grants/principal.ts';
-import { callerOfToken } from '../http/overload/caller.ts';
 import { Problem } from '../http/problem.ts';
 import { beginStream } from '../http/stream_response.ts';
-import type { StreamSlots } from '../http/stream_slots.ts';
+import { holderOf, type StreamSlots } from '../http/stream_slots.ts';
 import { invalidParams, isObject, type RpcRequest } from './json_rpc.ts';
 import { subscriptionIdKey } from './protocol.ts';
 
@@ -33,8 +32,7 @@ export async function listen(reply: FastifyReply, options: ListenOptions): Promi
   const { message, principal, slots, checkToken, complete } = options;
   const { id, params } = message;
   if (!isObject(params.notifications)) throw invalidParams('notifications must be an object.');
-  const { tokenId, clientId } = principal;
-  const stream = slots.take({ tokenId, owner: callerOfToken(principal).owner, clientId });
+  const stream = slots.take(holderOf(principal));
   try {
     beginStream(reply, stream);
     const { raw } = reply;

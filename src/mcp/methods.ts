@@ -2,8 +2,7 @@
 
 import type { FastifyRequest } from 'fastify';
 import type { Guard, Principal } from '../grants/principal.ts';
-import { callerOfToken } from '../http/overload/caller.ts';
-import type { StreamSlots } from '../http/stream_slots.ts';
+import { holderOf, type StreamSlots } from '../http/stream_slots.ts';
 import { version } from '../version.ts';
 import type { AgentEvents } from './events/agent_events.ts';
 import { invalidParams, isObject, RpcError, type RpcRequest, rpcCodes } from './json_rpc.ts';
@@ -134,8 +133,7 @@ async function runTool(
   if (!isObject(given)) throw invalidParams('arguments must be an object.');
   await requireScope(guard, request, principal, tool.scope);
   const logFailure = (err: unknown) => request.log.error({ err, tool: tool.name }, 'tool failed');
-  const { tokenId, clientId } = principal;
-  const slot = calls.take({ tokenId, owner: callerOfToken(principal).owner, clientId });
+  const slot = calls.take(holderOf(principal));
   // It waits for other servers most of the time, and `calls` limits it.
   if (tool.annotations.openWorldHint) request.place?.leave();
   try {

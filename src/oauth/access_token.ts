@@ -48,8 +48,8 @@ export interface VerifierOptions {
   lookUp: (token: string) => Promise<OwnClaims | undefined>;
   /** Reloads the keys. Called for a token with an unknown key, which may be new. */
   refreshKeys: () => Promise<void>;
-  /** Finds who created a client. Called once for each token of a client that speaks for itself. */
-  creatorOf: (clientId: string) => Promise<string | null>;
+  /** Finds who created a client; undefined if the client is not found. Called once for each token of a client that speaks for itself. */
+  creatorOf: (clientId: string) => Promise<string | null | undefined>;
 }
 
 export class AccessTokenVerifier {
@@ -75,9 +75,11 @@ export class AccessTokenVerifier {
     if (cached !== undefined) return isUnexpired(cached) ? cached : undefined;
     const own = await this.#read(token);
     if (own === undefined) return undefined;
+    const keys = this.#keys;
     const creatorId = own.accountId === null ? await this.#options.creatorOf(own.clientId) : null;
-    const claims = { ...own, creatorId };
-    this.#cache.set(key, claims);
+    const claims = { ...own, creatorId: creatorId ?? null };
+    // Otherwise its key may have been removed meanwhile, or nothing is known of its client.
+    if (keys === this.#keys && creatorId !== undefined) this.#cache.set(key, claims);
     return claims;
   }
 

@@ -199,7 +199,7 @@ function createVerifier(
     issuer: config.baseUrl,
     lookUp: opaqueTokenLookup(db),
     refreshKeys,
-    creatorOf: async (id) => (await clients.findIncludingSuspended(id))?.creatorId ?? null,
+    creatorOf: async (id) => (await clients.findIncludingSuspended(id))?.creatorId,
   });
 }
 

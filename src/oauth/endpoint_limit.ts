@@ -231,7 +231,7 @@ function introspectedToken(ctx: KoaContextWithOIDC): string | undefined {
   return textOf(parse((bodies.get(ctx.req) ?? '').toString()).token);
 }
 
-/** A JWT is verified without a query, and an API introspects only those that it has verified itself. */
+/** A JWT is verified without a lookup of the token, and an API introspects only those that it has verified itself. */
 function isOpaque(token: string): boolean {
   return !token.includes('.');
 }

@@ -1,6 +1,6 @@
 /**
  * The guard of a protected resource of this server (RFC 6750, RFC 8705 section 3, RFC 9449 section 7, RFC 9728 section 5.1). It checks
- * signature, audience, expiry, withdrawal, proof of possession and scope. A bearer token needs no query.
+ * signature, audience, expiry, withdrawal, proof of possession and scope. A bearer token of a user needs no query.
  */
 
 import type { FastifyRequest } from 'fastify';

@@ -417,6 +417,27 @@ test('attack: a burst of one app that the queue cannot serve keeps no other call
   assert.equal(early.state, 'admitted');
 });
 
+test('attack: an account with many apps keeps no more in a queue that is shortened than another caller', (t) => {
+  const pass = useClock(t);
+  const admission = new Admission(16);
+  t.after(() => admission.stop());
+  const others = ofMany(admission, 'ordinary', 14);
+  const ofUser = (accountId: string, clientId: string) =>
+    callerOfToken({ accountId, creatorId: null, clientId });
+  const hostile = Array.from({ length: 120 }, (_none, index) =>
+    enter(admission, 'ordinary', ofUser('hostile', `app ${index % 60}`)),
+  );
+  const users = Array.from({ length: 8 }, (_none, index) =>
+    enter(admission, 'ordinary', ofUser(`user ${index}`, index % 2 === 0 ? 'popular' : 'other')),
+  );
+  assert.equal(counted(users, 'waiting'), 8);
+  pass(100);
+  pass(100);
+  assert.ok(counted(hostile, 'full') > 0);
+  assert.ok(counted(users, 'waiting') >= counted(hostile, 'waiting'));
+  serve(others, 14);
+});
+
 test('a free place is for the next caller, also while others wait for a share of it', (t) => {
   const admission = new Admission(16);
   t.after(() => admission.stop());

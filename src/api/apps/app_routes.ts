@@ -138,7 +138,7 @@ export function registerAppRoutes(options: AppRoutesOptions): void {
     return sendIdempotent(options, request, reply, idempotencyNamespace(actor), (given) =>
       inTransaction(given, async (tx) => {
         await actAs(tx, actor);
-        const made = await createApp(tx, id, actor.accountId, description);
+        const made = await createApp(tx, id, actor, description);
         if (made === undefined) {
           throw new Problem(409, `An account can own at most ${appsMax} apps.`, { code: 'too-many-apps' });
         }

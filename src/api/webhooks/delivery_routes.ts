@@ -15,11 +15,10 @@ import {
   pageParameters,
   queryParameter,
 } from '../../http/describe.ts';
-import { callerOfToken } from '../../http/overload/caller.ts';
 import { readPage, sendPage } from '../../http/page.ts';
 import { Problem } from '../../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../../http/schema.ts';
-import type { StreamSlots } from '../../http/stream_slots.ts';
+import { holderOf, type StreamSlots } from '../../http/stream_slots.ts';
 import { readTime } from '../../http/time.ts';
 import {
   attemptsMax,
@@ -197,9 +196,7 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
           sequence: delivery.sequence,
         }));
       };
-      const { tokenId, clientId } = caller;
-      const holder = { tokenId, owner: callerOfToken(caller).owner, clientId };
-      return streams.send(request, reply, { poll, ...holder });
+      return streams.send(request, reply, { poll, ...holderOf(caller) });
     }
     if (page.after !== null && !/^\d{1,15}$/.test(page.after)) throw page.invalid();
     const before = page.after === null ? null : Number(page.after);

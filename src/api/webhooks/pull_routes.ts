@@ -5,11 +5,10 @@ import Type from 'typebox';
 import { acceptsEventStream } from '../../http/api.ts';
 import { idParameter, jsonBody, links, ok, queryParameter } from '../../http/describe.ts';
 import type { Parameter } from '../../http/operation.ts';
-import { callerOfToken } from '../../http/overload/caller.ts';
 import { withoutPlace } from '../../http/overload/request_place.ts';
 import { ErrorList, Problem } from '../../http/problem.ts';
 import { Id, Nullable, named, StringEnum, strict, Time } from '../../http/schema.ts';
-import { StreamSlots } from '../../http/stream_slots.ts';
+import { holderOf, StreamSlots } from '../../http/stream_slots.ts';
 import { acknowledge } from '../../webhooks/reader/acknowledgement.ts';
 import type { EventPage, EventReader, ReadResult } from '../../webhooks/reader/event_reader.ts';
 import { ownerOf } from '../../webhooks/subscriptions/owner.ts';
@@ -134,7 +133,7 @@ export function registerPull(options: WebhookRoutesOptions, slots: StreamSlots):
     const subscription = await requireOwnSubscription(db, ownerOf(caller, 'read'), id);
     const query = readQuery(request);
     const resumedAfter = readLastEventId(request);
-    const holder = { tokenId: caller.tokenId, owner: callerOfToken(caller).owner, clientId: caller.clientId };
+    const holder = holderOf(caller);
     if (acceptsEventStream(request)) {
       const after = resumedAfter ?? query.after;
       const stream = slots.take(holder);

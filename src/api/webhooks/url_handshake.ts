@@ -4,6 +4,7 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { bodyProblem, Problem } from '../../http/problem.ts';
+import { tenantName } from '../../shared/tenant.ts';
 import type { Handshakes, HandshakeTarget } from '../../webhooks/sending/handshake.ts';
 import { headerLines, maskedValue } from '../../webhooks/subscriptions/static_headers.ts';
 import type { SubscriberAuth } from '../../webhooks/subscriptions/subscriber_auth.ts';
@@ -88,7 +89,10 @@ async function challenge(
   const { kind } = owner;
   const whose = [kind, kind === 'client' ? '' : owner.accountId, kind === 'user' ? '' : owner.clientId];
   const app = kind === 'user' ? owner.accountId : owner.clientId;
-  const account = kind === 'client' ? (owner.creatorId ?? owner.clientId) : owner.accountId;
+  const account =
+    kind === 'client'
+      ? tenantName({ accountId: null, creatorId: owner.creatorId, clientId: owner.clientId })
+      : owner.accountId;
   const asks = { key: whose.join(' '), app, account };
   const failure = await waitElsewhere(() => handshakes.perform(asks, target));
   if (failure === null) return;

@@ -7,8 +7,8 @@
  *        ↘ refused
  *
  * A place is shared by all callers of the node. A class has a part of the places, so that slow requests of one class leave the others
- * some. In a class, and in what waits for it, callers have shares (shared/share.ts): a caller is an account, a client that acts for
- * itself, or a network; accounts also share what their app gets, and networks what their site gets.
+ * some. In a class, and in what waits for it, callers have shares (shared/share.ts): a caller is an account, apps that act for
+ * themselves, or a network; accounts also share what their app gets, and networks what their site gets.
  */
 
 import { BagItem } from '../../shared/bag.ts';

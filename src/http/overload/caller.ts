@@ -3,9 +3,10 @@
 import type { IncomingMessage } from 'node:http';
 import { LRUCache } from 'lru-cache';
 import type { Sharer } from '../../shared/owner_turns.ts';
+import { type TenantParts, tenantName } from '../../shared/tenant.ts';
 import { networksOf } from '../network.ts';
 
-/** The owner is an account, a client without a creator or a network, and the part is an app of the account. */
+/** The owner is a tenant (shared/tenant.ts) or a network, and the part is an app of the account. */
 export interface Caller extends Sharer {
   /** The app of the account, with all its accounts, or the site of the network; null if there is none. */
   readonly group: string | null;
@@ -45,23 +46,14 @@ export function callerOfAddress(address: string): Caller {
   return { owner: `address:${near}`, part: null, group: wide === null ? null : `site:${wide}` };
 }
 
-/**
- * The caller of a token. An account may create any number of apps in time, so those that act for themselves have its share together.
- * @param token the account that it acts for, or null and who created the app; and the app that has it
- */
+/** The caller of a token. Those of an account for apps are its parts, and so are apps that it created of what these have together. */
 export function callerOfToken({
   accountId,
   creatorId,
   clientId,
-}: {
-  accountId: string | null;
-  creatorId: string | null;
-  clientId: string;
-}): Caller {
+}: TenantParts & { clientId: string }): Caller {
   if (accountId !== null)
     return { owner: accountId, part: `${accountId} ${clientId}`, group: `app:${clientId}` };
-  const own = `client:${clientId}`;
-  return creatorId === null
-    ? { owner: own, part: null, group: null }
-    : { owner: creatorId, part: own, group: null };
+  const owner = tenantName({ accountId, creatorId, clientId });
+  return { owner, part: creatorId === null ? null : `client:${clientId}`, group: null };
 }

@@ -124,18 +124,21 @@ export class Queue<Request extends Waiting> {
     return excess;
   }
 
-  /** Leaves an equal part to each app, and to each caller without one, and of an app to each account: its oldest requests. */
+  /**
+   * Leaves an equal part to each app, and to each caller without one, and of an app to each account: its oldest requests. An account has no more
+   * for several apps: anybody has many.
+   */
   #trim(): Waiter<Request>[] {
     const lines = [...this.others.lines()].map((line) => line.toReversed());
-    const ofGroup = new Map(lines.flat().map((waiter) => [groupOf(waiter), 0]));
-    const part = Math.max(1, Math.floor(this.#limit / ofGroup.size));
+    const shareOf = sharesOf(lines.flat());
+    const part = Math.max(1, Math.floor(this.#limit / new Set(lines.flat().map(shareOf)).size));
+    const keptOf = new Map<string, number>();
     const kept = new Set<Waiter<Request>>();
     const keepNext = (line: Waiter<Request>[]) => {
       for (let waiter = line.pop(); waiter !== undefined; waiter = line.pop()) {
-        const group = groupOf(waiter);
-        const own = ofGroup.get(group) ?? 0;
-        if (own >= part) continue;
-        ofGroup.set(group, own + 1);
+        const shares = [...new Set([shareOf(waiter), waiter.place.caller.owner])];
+        if (shares.some((share) => (keptOf.get(share) ?? 0) >= part)) continue;
+        for (const share of shares) keptOf.set(share, (keptOf.get(share) ?? 0) + 1);
         kept.add(waiter);
         return;
       }
@@ -156,7 +159,15 @@ export class Queue<Request extends Waiting> {
   }
 }
 
-function groupOf({ place }: Waiter<Waiting>): string {
-  const { owner, group } = place.caller;
-  return group ?? owner;
+/** Whose part each waiter takes from: its app's, or its caller's, who may have any number of apps without another caller. */
+function sharesOf(waiters: readonly Waiter<Waiting>[]): (waiter: Waiter<Waiting>) => string {
+  const ownersOf = new Map<string, Set<string>>();
+  for (const { place } of waiters) {
+    const { owner, group } = place.caller;
+    if (group !== null) ownersOf.set(group, (ownersOf.get(group) ?? new Set()).add(owner));
+  }
+  return ({ place }) => {
+    const { owner, group } = place.caller;
+    return group === null || ownersOf.get(group)?.size === 1 ? owner : group;
+  };
 }

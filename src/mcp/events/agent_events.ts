@@ -4,7 +4,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ConnectionTraces } from '../../connections/traces.ts';
 import type { Catalogue } from '../../events/catalogue.ts';
 import type { Guard, Principal } from '../../grants/principal.ts';
-import type { StreamSlots } from '../../http/stream_slots.ts';
+import { holderOf, type StreamSlots } from '../../http/stream_slots.ts';
 import type { RpcRequest } from '../json_rpc.ts';
 import { requireScope } from '../scope.ts';
 import { reportFailedChallenge } from '../trace.ts';
@@ -104,7 +104,7 @@ export class AgentEvents {
     await this.#streams.send(reply, {
       id: message.id ?? '',
       request: wanted,
-      holder: { tokenId, owner: wanted.accountId, clientId },
+      holder: holderOf({ tokenId, accountId: wanted.accountId, creatorId: null, clientId }),
       checkToken: () => guard(request, ...scopes),
       complete,
       log: request.log,

@@ -73,7 +73,7 @@ export async function startRecovery(
     const { rows } = await sql<RecoveryRow>`
       insert into recoveries (id, lane, turn, since, until, states, missing_day)
       select ${newId()}, lane, coalesce(
-          account_id::text, (select account_id::text from app_creators as c where c.client_id = subscriptions.client_id), client_id),
+          account_id::text, (select 'creator:' || c.account_id from app_creators c where c.client_id = subscriptions.client_id), client_id),
         ${range.since}, coalesce(${range.until}::timestamptz, now()), ${range.states}::text[],
         case when 'missing' = any(${range.states}::text[]) and ${range.since}::timestamptz < created_at
           then ${firstDay} end

@@ -1,6 +1,6 @@
 /**
  * The turns of recoveries. A node runs one step at a time, and steps take from milliseconds to seconds, so turns are given by time:
- * an account (with apps that it created) or app that has used more time than others rests until they have used as much, or have nothing to do.
+ * a tenant that has used more time than others rests until they have used as much, or have nothing to do.
  *
  * One that has nothing that may run now waits for a while, whatever the others do.
  *

@@ -302,7 +302,7 @@ export class AttemptStarter {
     const end = { lane, waiting, number, revision, result, secrets, now, scheduleSeconds };
     const decision = decideOutcome(end);
     const { outcome, retryAfterMs, isGone } = decision;
-    if (outcome.attempt !== null) budget.apply(tenant.key, outcome.attempt, now);
+    if (outcome.attempt !== null) budget.apply(storedFor(lane.subscription), outcome.attempt, now);
     metrics.attempt(outcome.attempt?.error ?? null);
     if (isGone) {
       // Takes effect here at once. The database change follows and informs the other nodes.
@@ -340,4 +340,9 @@ export class AttemptStarter {
     this.pump();
     onAttemptEnded();
   }
+}
+
+/** Whose daily quota of responses an attempt uses. Of apps each has its own, because what one stores takes nothing from others. */
+function storedFor({ accountId, clientId }: Lane['subscription']): string {
+  return accountId ?? `client:${clientId}`;
 }

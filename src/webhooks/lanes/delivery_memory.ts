@@ -78,7 +78,7 @@ export class DeliveryMemory {
 }
 
 /**
- * What the lanes of one account have in memory together. The own subscriptions of an app count for the app.
+ * What the lanes of one tenant (shared/tenant.ts) have in memory together.
  */
 export class Tenant {
   readonly key: string;

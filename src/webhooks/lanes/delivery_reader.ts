@@ -14,12 +14,14 @@ import type { Tenant, TenantApp } from './delivery_memory.ts';
 import { type DueDelivery, loadEvents, readNewDeliveries } from './due_deliveries.ts';
 import type { Lane } from './lane.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
+import { readShares } from './read_shares.ts';
 import type { Recorder } from './recorder.ts';
 import type { Retries } from './retries.ts';
 
-/** Maximum lanes and deliveries of one read. */
+/** Maximum lanes and deliveries of one read, and what each lane gets at least. */
 const lanesMax = 500;
 const readMax = 2_000;
+const laneMin = 4;
 /** Milliseconds that a lane may still pause for when deliveries are read for it. */
 const pausedMsMax = 1_000;
 
@@ -52,10 +54,10 @@ export class DeliveryReader {
     if (held.readable.isEmpty || held.isFull) return;
     const lanes = this.#takeReadable();
     if (lanes.length === 0) return;
-    const share = Math.max(4, Math.floor(readMax / lanes.length));
-    const ranges = lanes.map((lane) => {
+    const shares = readShares(lanes, readMax, laneMin);
+    const ranges = lanes.map((lane, index) => {
       lane.beginReading();
-      const each = Math.min(share, held.readMax(lane), lane.waitingLimit);
+      const each = Math.min(shares[index] as number, held.readMax(lane), lane.waitingLimit);
       const upTo = Math.min(lane.head, lane.readThrough + each);
       return { lane: lane.id, after: lane.readThrough, upTo };
     });

@@ -56,7 +56,7 @@ export class Lane extends LaneGate {
   attemptedThrough: number;
   readThrough: number;
   failures: number;
-  /** Those of them that its circuit does not count (`recordRefusal`). Of those before the lane was leased, it is not known what they were. */
+  /** Those that its circuit does not count (`recordRefusal`). While it is closed, it is not known what failures before the lease were. */
   #refusals: number;
   inFlight = 0;
   /** Those of them that wait for places, because their bodies were converted or their access token was refused (taken_deliveries.ts). */
@@ -111,11 +111,11 @@ export class Lane extends LaneGate {
     this.attemptedThrough = state.cursor;
     this.readThrough = state.cursor;
     this.failures = state.failures;
-    this.#refusals = this.mayRefuse ? state.failures : 0;
+    this.#refusals = this.mayRefuse && !state.wasPaused ? state.failures : 0;
     this.retriesPending = state.retriesPending;
     this.pausedUntil = state.pauseMs > 0 ? now + state.pauseMs : 0;
     if (state.retryMs !== null) this.retryAt = now + state.retryMs;
-    this.stored = { cursor: state.cursor, failures: state.failures, isPaused: state.pauseMs > 0 };
+    this.stored = { cursor: state.cursor, failures: state.failures, isPaused: state.wasPaused };
     for (const sequence of state.attempted) this.markDone(sequence);
     this.cursor = this.attemptedThrough;
     this.idleSince = now;
@@ -193,10 +193,7 @@ export class Lane extends LaneGate {
     if (!this.isReading && !this.isReadingRetries) this.#accountHolds.forgetReleases();
   }
 
-  /**
-   * What can stop an attempt before its first byte: the lane, and for an app's own subscription also the event's
-   * account.
-   */
+  /** What can stop an attempt before its first byte: the lane, and for an app's own subscription also the event's account. */
   stoppableFor({ accountId }: EventContent): Stoppable {
     if (this.subscription.accountId !== null || accountId === null) return this;
     return this.#accountHolds.stoppable(this, accountId);
@@ -223,9 +220,9 @@ export class Lane extends LaneGate {
     return this.#waiting.freshCount;
   }
 
-  /** Retries in memory that wait to start. */
-  get dueCount(): number {
-    return this.#waiting.dueCount;
+  /** Retries in memory that wait to start, are in flight, or whose outcome is not written. */
+  get retryingCount(): number {
+    return this.#retrying.size;
   }
 
   get waitingCount(): number {
@@ -237,11 +234,17 @@ export class Lane extends LaneGate {
     return Math.min(waitingMax, this.#window * (this.#window < windowMax ? 16 : waitingPerSlotMax));
   }
 
+  /** Whether nothing may start before a retry that is not in memory: the lane is ordered. */
+  get #waitsForRetry(): boolean {
+    return this.subscription.ordered && this.#waiting.dueCount === 0 && this.retriesPending > 0;
+  }
+
   /** Whether deliveries should be read from the database now. */
   get wantsMore(): boolean {
     return (
       this.isOpen &&
       !this.isReading &&
+      !this.#waitsForRetry &&
       this.readThrough < this.head &&
       this.freshCount < this.waitingLimit / 4 &&
       this.readThrough - this.freshCount - this.cursor < readAheadMax
@@ -346,10 +349,7 @@ export class Lane extends LaneGate {
     return this.subscription.accountId === null && !this.subscription.ordered;
   }
 
-  /**
-   * The subscriber of an app's own subscription responded, with a refusal that may be due to what the event contains. It carries events of
-   * many accounts, and those of one must not open its circuit for the others.
-   */
+  /** The response may be due to what the event contains. Events of one account must not open the circuit for those of others. */
   recordRefusal(): void {
     this.failures += 1;
     this.#refusals += 1;
@@ -392,7 +392,7 @@ export class Lane extends LaneGate {
   #hasNoneToStart(): boolean {
     if (this.waitingCount === 0) return true;
     if (!this.subscription.ordered) return false;
-    if (this.dueCount === 0 && this.retriesPending > 0) return true;
+    if (this.#waitsForRetry) return true;
     return this.#accountHolds.holds(this.next.event);
   }
 }

@@ -292,10 +292,10 @@ export class LaneLeases {
     if (this.#isPolling) return;
     this.#isPolling = true;
     const { db, node, lanes, loader, holds, background } = this.#options;
-    // A client's own lane depends on many grants. They are all checked when its deliveries are read again.
+    // The own lane of an app depends on many grants. They are all checked when its deliveries are read again.
     const waiting = [...lanes.all()].filter((lane) => lane.waitingCount > 0 || lane.inFlight > 0);
     for (const lane of waiting) {
-      if (lane.subscription.grantId !== null) continue;
+      if (lane.subscription.accountId !== null) continue;
       lane.dropWaiting();
       lanes.reschedule(lane);
     }

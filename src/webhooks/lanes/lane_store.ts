@@ -49,6 +49,8 @@ export interface LaneState {
   failures: number;
   /** Milliseconds from now; 0 for no pause. */
   pauseMs: number;
+  /** Whether the last outcome that was written left a pause. It may have ended since. */
+  wasPaused: boolean;
   /** Milliseconds from now until the first retry; null if there is none. */
   retryMs: number | null;
   /** Pending retries, which an ordered lane waits for; infinity if there are more than `countedRetriesMax`. */
@@ -101,6 +103,7 @@ type LaneRow = SubscriptionRow &
     attempted: string;
     failures: number;
     pause_ms: number | null;
+    was_paused: boolean;
     retry_ms: number | null;
     retries_pending: string;
   };
@@ -137,7 +140,7 @@ export async function loadLanes(
         select a.sequence from attempts a where a.lane = p.lane and a.sequence > p.cursor
         union select r.sequence from retries r where r.lane = p.lane and r.sequence > p.cursor
       ), ',') else '' end as attempted,
-      (extract(epoch from p.paused_until - now()) * 1000)::float8 as pause_ms,
+      (extract(epoch from p.paused_until - now()) * 1000)::float8 as pause_ms, p.paused_until is not null as was_paused,
       (select (extract(epoch from min(due_at) - now()) * 1000)::float8
         from retries r where r.lane = p.lane and r.due_at is not null having min(due_at) is not null) as retry_ms,
       case when s.ordered then (
@@ -181,6 +184,7 @@ export async function loadLanes(
       attempted: row.attempted === '' ? [] : row.attempted.split(',').map(Number),
       failures: row.failures,
       pauseMs: Math.max(row.pause_ms ?? 0, 0),
+      wasPaused: row.was_paused,
       retryMs: row.retry_ms,
       retriesPending:
         Number(row.retries_pending) > countedRetriesMax
@@ -371,8 +375,9 @@ export async function findChangedLanes(
       ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ revision }) => revision))}::bigint[]
     ) as given (lane, revision)
     cross join lateral (
-      select state, revision from subscriptions s where s.lane = given.lane offset 0
+      select state, revision, account_id from subscriptions s where s.lane = given.lane offset 0
     ) as s
-    where s.state <> 'active' or s.revision <> given.revision`.execute(db);
+    where s.state <> 'active' or s.revision <> given.revision
+      or exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)`.execute(db);
   return rows.map(({ lane }) => Number(lane));
 }

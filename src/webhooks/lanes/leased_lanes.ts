@@ -14,6 +14,7 @@
  */
 
 import { isFree, reserveOf } from '../../shared/share.ts';
+import { tenantName } from '../../shared/tenant.ts';
 import { defaultQuotas, type Quotas } from '../subscriptions/quotas.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import { DeliveryMemory, Tenant, type TenantApp } from './delivery_memory.ts';
@@ -25,9 +26,10 @@ import { Sleepers } from './sleepers.ts';
 const waitingMax = 40_000;
 /**
  * With more deliveries in memory than this, a lane gets only a few more: the lanes have about a second of work. The rest, up to
- * the maximum, is for other lanes. A thousand deliveries with small bodies take some 2 MiB.
+ * the maximum, is for other lanes. A thousand deliveries with small bodies take some 2 MiB. A tenant with fewer than the second number is not meant.
  */
 const ampleMin = 10_000;
+const ampleOfTenantMin = 2_000;
 const fewPerLane = 16;
 /** Deliveries in memory that last for some tenths of a second. */
 const plentyMin = 4_000;
@@ -83,15 +85,14 @@ export class LeasedLanes {
   }
 
   /**
-   * The tenant that a subscription's deliveries count for. An account may create any number of apps in time: their own subscriptions count for
-   * it.
+   * The tenant that a subscription's deliveries count for.
    * @param creatorId who created the app, if the subscription is its own
    */
   tenantOf(
     { accountId, clientId }: Pick<Subscription, 'accountId' | 'clientId'>,
     creatorId: string | null,
   ): Tenant {
-    const key = accountId ?? creatorId ?? `client:${clientId}`;
+    const key = tenantName({ accountId, creatorId, clientId });
     let tenant = this.#tenants.get(key);
     if (tenant === undefined) {
       tenant = new Tenant(key, this.memory);
@@ -143,6 +144,11 @@ export class LeasedLanes {
     return this.memory.bytes >= this.quotas.waitingBytes;
   }
 
+  /** Whether each lane of the tenant gets a few deliveries. What others have in memory may not be able to start. */
+  #hasAmple({ waiting }: Tenant): boolean {
+    return this.memory.waiting >= ampleMin && waiting >= ampleOfTenantMin;
+  }
+
   /** Whether each lane of the app gets one delivery at a time. */
   isCrowded(app: TenantApp): boolean {
     return app.tenant.waiting >= waitingMax - this.memory.waiting || !this.#mayAdd(app, nothing, 1);
@@ -163,14 +169,14 @@ export class LeasedLanes {
    * lanes of its app cannot starve it.
    */
   hasSpace(lane: Lane): boolean {
-    if (!this.isCrowded(lane.app)) return this.memory.waiting < ampleMin || lane.waitingCount < fewPerLane;
+    if (!this.isCrowded(lane.app)) return !this.#hasAmple(lane.tenant) || lane.waitingCount < fewPerLane;
     return isEmptyLane(lane) && this.mayReadFor(lane.app);
   }
 
   /** Maximum deliveries that one read may add to a lane. */
   readMax({ app }: Lane): number {
     if (this.isCrowded(app)) return 1;
-    return this.memory.waiting < ampleMin ? Number.POSITIVE_INFINITY : fewPerLane;
+    return this.#hasAmple(app.tenant) ? fewPerLane : Number.POSITIVE_INFINITY;
   }
 
   /** Decides for one read which deliveries are taken into memory. */

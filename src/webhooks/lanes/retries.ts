@@ -14,6 +14,7 @@ import type { Lane } from './lane.ts';
 import { countedRetriesMax } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import type { Outcome } from './outcome_policy.ts';
+import { readShares } from './read_shares.ts';
 import type { Recorder } from './recorder.ts';
 
 /** Maximum lanes and deliveries of one read, and deliveries of one lane. */
@@ -42,6 +43,8 @@ export interface RetriesOptions {
 
 export class Retries {
   readonly #options: RetriesOptions;
+  /** How many retries of a lane its last read could find. */
+  readonly #limits = new WeakMap<Lane, number>();
   #isReading = false;
   /** Retries whose outcome was written during a read. The read's result may be older. */
   #endedDuringRead: { lane: Lane; sequence: number }[] = [];
@@ -57,9 +60,12 @@ export class Retries {
     const lanes = this.#dueLanes(now);
     if (lanes.length === 0) return;
     this.#isReading = true;
-    const share = Math.max(1, Math.min(laneMax, Math.floor(readMax / lanes.length)));
-    const limits = new Map(lanes.map(({ id, app }) => [id, held.isCrowded(app) ? 1 : share]));
-    for (const lane of lanes) {
+    const shares = readShares(lanes, readMax, 1);
+    const limits = new Map<number, number>();
+    for (const [index, lane] of lanes.entries()) {
+      const limit = held.isCrowded(lane.app) ? 1 : Math.min(laneMax, shares[index] as number);
+      limits.set(lane.id, limit);
+      this.#limits.set(lane, limit);
       lane.retryAt = Number.POSITIVE_INFINITY;
       lane.beginReadingRetries();
     }
@@ -176,8 +182,9 @@ export class Retries {
 
   #mayRead(lane: Lane): boolean {
     const { lanes, recorder } = this.#options;
-    const isOpen = lane.isOpen && lane.dueCount < laneMax / 2;
-    return isOpen && recorder.mayRead(lane.tenant) && lanes.hasSpace(lane);
+    // The next read finds what is in memory again, so it would find nothing new.
+    const isDue = lane.retryingCount < (this.#limits.get(lane) ?? laneMax) / 2;
+    return isDue && lane.isOpen && recorder.mayRead(lane.tenant) && lanes.hasSpace(lane);
   }
 
   #take(

@@ -39,7 +39,7 @@ export interface WatchedPlace {
   lane: number;
   after: number;
   /** Who waits, and the app: they take turns. */
-  holder: Pick<SlotHolder, 'owner' | 'clientId'>;
+  holder: Pick<SlotHolder, 'tenant' | 'clientId'>;
 }
 
 type Waiters = Set<Waiter>;
@@ -90,7 +90,7 @@ export class LaneWatch {
   /** Calls `wake` once, when the lane has a delivery after the place or is closed. @returns a function that stops watching */
   watch(place: WatchedPlace, wake: () => void): () => void {
     const { lane, after, holder } = place;
-    const apps = this.#owners.get(holder.owner) ?? new Map<string, Map<number, Waiters>>();
+    const apps = this.#owners.get(holder.tenant) ?? new Map<string, Map<number, Waiters>>();
     const lanes = apps.get(holder.clientId) ?? new Map<number, Waiters>();
     const waiters = lanes.get(lane) ?? new Set();
     const stop = () => {
@@ -98,7 +98,7 @@ export class LaneWatch {
       this.#laneCount -= 1;
       lanes.delete(lane);
       if (lanes.size === 0) apps.delete(holder.clientId);
-      if (apps.size === 0) this.#owners.delete(holder.owner);
+      if (apps.size === 0) this.#owners.delete(holder.tenant);
     };
     // What the reader does then is its own work.
     const continueReading = AsyncResource.bind(wake);
@@ -113,7 +113,7 @@ export class LaneWatch {
     waiters.add(waiter);
     lanes.set(lane, waiters);
     apps.set(holder.clientId, lanes);
-    this.#owners.set(holder.owner, apps);
+    this.#owners.set(holder.tenant, apps);
     // A delivery may have been added since the reader read.
     this.#lookSoon();
     this.#poll ??= setInterval(() => void this.#look('all'), pollMs).unref();

@@ -70,7 +70,7 @@ export class Authorizer {
 
   /**
    * @param subscription its id
-   * @param account whose subscription it is, or the app that acts for itself
+   * @param account the tenant whose subscription it is
    * @returns at once if no token is needed or one is held
    * @throws AuthError, possibly by the promise
    */

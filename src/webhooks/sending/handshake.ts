@@ -73,7 +73,7 @@ export interface HandshakeOwner {
   key: string;
   /** The app, or the account if there is none. Its users together get a share of the node. */
   app: string;
-  /** The account, or who created the app that acts for itself. Its apps together get a smaller share. */
+  /** The tenant. Its apps together get a smaller share. */
   account: string;
 }
 

@@ -70,7 +70,7 @@ export class TokenTurns {
 
   /**
    * Runs a request in its turn.
-   * @param account or app that acts for itself
+   * @param account or another tenant
    * @returns undefined if there was no turn in time
    */
   async run<T>(url: string, account: string, request: () => Promise<T>): Promise<T | undefined> {

@@ -189,15 +189,14 @@ async function countOfClient(
 }
 
 /**
- * Reads how many response bytes attempts may still store today, for the account, or for the tenant of the app's own subscriptions
- * (`LeasedLanes.tenantOf`).
+ * Reads how many response bytes attempts may still store today, for the account or for the app's own subscriptions.
  */
 async function readResponseUse(
   db: Database,
   owner: Owner,
   { responseBytesPerDay }: Quotas,
 ): Promise<{ name: 'response_bytes'; limit: number; left: number }> {
-  const tenant = owner.kind === 'client' ? (owner.creatorId ?? `client:${owner.clientId}`) : owner.accountId;
+  const tenant = owner.kind === 'client' ? `client:${owner.clientId}` : owner.accountId;
   const { rows } = await sql<{ bytes: string }>`
     select bytes from attempt_bytes where day = (now() at time zone 'utc')::date and tenant = ${tenant}`.execute(
     db,

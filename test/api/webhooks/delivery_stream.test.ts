@@ -10,10 +10,12 @@ function opener(): (tokenId: string, owner: string, app?: string) => Promise<num
   const streams = new DeliveryStreams(new StreamSlots({ addHook: () => {} } as never));
   return async (tokenId, owner, clientId = owner) => {
     const poll = () => new Promise<never>(() => {});
-    const refused = streams.send({} as never, {} as never, { poll, tokenId, owner, clientId }).then(
-      () => undefined,
-      ({ status }: { status: number }) => status,
-    );
+    const refused = streams
+      .send({} as never, {} as never, { poll, tokenId, owner, tenant: owner, clientId })
+      .then(
+        () => undefined,
+        ({ status }: { status: number }) => status,
+      );
     return Promise.race([refused, new Promise<undefined>((resolve) => setImmediate(resolve, undefined))]);
   };
 }
@@ -51,7 +53,7 @@ test('one app cannot take all streams that its user may have', async () => {
 test('attack: accounts with very many apps end no streams of the users of another app', async () => {
   const streams = new StreamSlots({ addHook: () => {} } as never);
   const take = (owner: string, clientId: string) =>
-    streams.take({ tokenId: `${owner} ${clientId}`, owner, clientId }).signal;
+    streams.take({ tokenId: `${owner} ${clientId}`, owner, tenant: owner, clientId }).signal;
   const users = Array.from({ length: 60 }, (_none, user) => take(`user ${user}`, 'popular'));
   const refused: unknown[] = [];
   for (let app = 0; app < 20; app += 1) {
@@ -79,7 +81,7 @@ test('what cannot be resumed has shares for the apps of an account', () => {
     let count = 0;
     try {
       for (; count < 100; count += 1)
-        slots.take({ tokenId: `${clientId} ${count}`, owner: 'user', clientId });
+        slots.take({ tokenId: `${clientId} ${count}`, owner: 'user', tenant: 'user', clientId });
     } catch {}
     return count;
   };

@@ -52,6 +52,7 @@ export function laneState(accountId: string | null, { loaded = {}, ...fields }: 
     attempted: [],
     failures: 0,
     pauseMs: 0,
+    wasPaused: false,
     retryMs: null,
     retriesPending: 0,
     ...loaded,

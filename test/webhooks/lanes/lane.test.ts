@@ -146,15 +146,16 @@ test('what an app’s subscriber refuses does not open its circuit, and what say
     assert.equal(failsOf(null, status), circuitFailures);
 });
 
-test('failures before an app’s lane was leased may be refusals, and its circuit does not count them', () => {
-  const loaded = { failures: circuitFailures - 1, pauseMs: 5_000 };
+test('failures before an app’s lane was leased may be refusals, unless its circuit was open', () => {
+  const loaded = { failures: circuitFailures - 1 };
   const ofApp = createLane(null, { loaded });
   assert.deepEqual([ofApp.failures, ofApp.circuitCount], [circuitFailures - 1, 0]);
-  assert.ok(ofApp.pausedUntil > 0, 'a pause goes on');
   ofApp.recordResult(false, false);
   assert.deepEqual([ofApp.failures, ofApp.circuitCount], [circuitFailures, 1]);
   ofApp.recordResult(true, false);
   assert.deepEqual([ofApp.failures, ofApp.circuitCount], [0, 0]);
+  const wasOpen = { failures: circuitFailures + 3, pauseMs: 0, wasPaused: true };
+  assert.equal(createLane(null, { loaded: wasOpen }).circuitCount, circuitFailures + 3);
   assert.equal(createLane('account', { loaded }).circuitCount, circuitFailures - 1);
   assert.equal(createLane(null, { loaded, ordered: true }).circuitCount, circuitFailures - 1);
 });

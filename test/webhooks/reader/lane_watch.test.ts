@@ -9,7 +9,7 @@ import { LaneWatch } from '../../../src/webhooks/reader/lane_watch.ts';
 import { createDatabase } from '../../support/database/database.ts';
 import { startDatabaseProxy } from '../../support/database/database_proxy.ts';
 
-const holder = { owner: 'somebody', clientId: 'app' };
+const holder = { tenant: 'somebody', clientId: 'app' };
 
 test('a silent connection keeps waiting readers for seconds only, and is replaced', async (t) => {
   const database = await createDatabase();

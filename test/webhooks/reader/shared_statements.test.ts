@@ -62,7 +62,7 @@ test('attack: a reader whose connections are all in use does not keep other wait
   const wait = (user: ConnectionUser, lane: number) =>
     asUser(user, () => {
       const { promise, resolve } = Promise.withResolvers<void>();
-      watch.watch({ lane, after: 0, holder: { owner: user.owner, clientId: 'app' } }, () => {
+      watch.watch({ lane, after: 0, holder: { tenant: user.owner, clientId: 'app' } }, () => {
         woken.push([user.owner, currentUser()?.owner]);
         resolve();
       });
@@ -87,7 +87,7 @@ test('attack: a reader of one lane does not wait until another’s thousand lane
   const woken: string[] = [];
   const wait = (owner: string, clientId: string, lane: number) =>
     new Promise<void>((resolve) => {
-      watch.watch({ lane, after: 0, holder: { owner, clientId } }, () => {
+      watch.watch({ lane, after: 0, holder: { tenant: owner, clientId } }, () => {
         woken.push(`${owner} ${clientId}`);
         resolve();
       });
