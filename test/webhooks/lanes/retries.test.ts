@@ -18,7 +18,7 @@ import { Retries } from '../../../src/webhooks/lanes/retries.ts';
 import { openTestDatabase } from '../../support/database/open_database.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
-import { laneState } from '../../support/webhooks/memory_lane.ts';
+import { deliveryOf, laneState } from '../../support/webhooks/memory_lane.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 test('a retry is sent although the database stored the failure only after it was due', async (t) => {
@@ -98,6 +98,29 @@ test('one account’s thousands of lanes with due retries do not keep another’
     await background.settled();
   }
   assert.equal(read.size, 2_001, 'each lane has its turn');
+});
+
+test('attack: lanes whose retries are in memory and cannot start are not read again', async (t) => {
+  const { lanes, retries, background, addLane } = await openRetries(t);
+  const crowd = Array.from({ length: 499 }, (_, index) => addLane(index + 1, 'crowd'));
+  const other = addLane(3_000, 'other');
+  const startedAt = performance.now();
+  const read = async (count: number) => {
+    for (const lane of [...crowd, other]) lane.retryAt = 0;
+    for (const lane of [...crowd, other]) lanes.reschedule(lane);
+    retries.read(startedAt + 1_000 * count);
+    const found = [...crowd, other].filter((lane) => lane.isReadingRetries);
+    await background.settled();
+    return found;
+  };
+  assert.equal((await read(1)).length, 500);
+  // As many as the read could find for each of them. The host of the crowd hangs.
+  const retry = { state: 'pending', attempts: 1, isManual: false } as const;
+  for (const lane of crowd)
+    for (const sequence of [1, 2]) lane.addRetry(deliveryOf(sequence, 'crowd', retry));
+  assert.deepEqual(await read(2), [other]);
+  for (const lane of crowd.slice(0, 3)) for (const sequence of [1, 2]) lane.endRetry(sequence);
+  assert.deepEqual(await read(3), [...crowd.slice(0, 3), other]);
 });
 
 test('a tick looks at no lane whose retry is not due yet', async (t) => {
