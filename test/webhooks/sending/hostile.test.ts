@@ -266,15 +266,70 @@ test('a response in thousands of pieces costs no more memory than its bytes', ()
   for (const reader of readers) assert.equal(String(reader.body), 'x'.repeat(16_000));
 });
 
+/** @returns the reading, status and body bytes of a response in one piece */
+function readAll(text: string) {
+  const reader = new ResponseReader({ bytes: null, head: null });
+  return [reader.take(Buffer.from(text)), reader.head?.status, reader.body?.length ?? 0];
+}
+
 test('of a response in very many chunks, or with very many trailers, little is read', () => {
-  const read = (text: string) => {
-    const reader = new ResponseReader({ bytes: null, head: null });
-    const reading = reader.take(Buffer.from(`${ok}Transfer-Encoding: chunked\r\n\r\n${text}`));
-    return [reading, reader.head?.status, reader.body?.length ?? 0];
-  };
+  const read = (text: string) => readAll(`${ok}Transfer-Encoding: chunked\r\n\r\n${text}`);
   assert.deepEqual(read(`${'1\r\nx\r\n'.repeat(250)}0\r\n\r\n`), ['done', 200, 250]);
   assert.deepEqual(read('1\r\nx\r\n'.repeat(16_000)), ['full', 200, 256]);
-  assert.deepEqual(read(`0\r\n${'a:b\r\n'.repeat(16_000)}`), ['full', 200, 0]);
+  assert.deepEqual(read(`0\r\n${'a:b\r\n'.repeat(1_000)}`), ['full', 200, 0]);
+  const extended = `1;${'a=b;'.repeat(100)}a=b\r\nx\r\n`;
+  assert.deepEqual(read(`${extended.repeat(20)}0\r\n\r\n`), ['done', 200, 20]);
+  assert.deepEqual(read(`${extended.repeat(21)}0\r\n\r\n`), ['invalid', 200, 20]);
+});
+
+test('a response after more than eight interim responses, or with very many header fields, is refused', () => {
+  const last = `${ok}Content-Length: 0\r\n\r\n`;
+  const interim = 'HTTP/1.1 100 C\r\n\r\n';
+  assert.deepEqual(readAll(interim.repeat(8) + last), ['done', 200, 0]);
+  assert.deepEqual(readAll(interim.repeat(9) + last), ['invalid', undefined, 0]);
+  const fields = (count: number) => 'a:b\r\n'.repeat(count);
+  const response = (count: number) => `${ok}${fields(count - 1)}Content-Length: 0\r\n\r\n`;
+  assert.deepEqual(readAll(response(1_000)), ['done', 200, 0]);
+  assert.deepEqual(readAll(response(1_001)), ['invalid', undefined, 0]);
+  assert.deepEqual(readAll(`${ok}a: b\r\n${' c\r\n'.repeat(1_000)}\r\n`), ['invalid', undefined, 0]);
+  const hint = `HTTP/1.1 103 Early Hints\r\n${fields(400)}\r\n`;
+  assert.deepEqual(readAll(hint + response(600)), ['done', 200, 0]);
+  assert.deepEqual(readAll(hint + response(601)), ['invalid', undefined, 0]);
+  assert.deepEqual(readAll(hint.repeat(3)), ['invalid', undefined, 0]);
+});
+
+test('limits of heads count anew for each response, and also for a head that is known', () => {
+  const reader = new ResponseReader({ bytes: null, head: null });
+  const last = `${ok}${'a:b\r\n'.repeat(599)}Content-Length: 0\r\n\r\n`;
+  const hint = (count: number) => `HTTP/1.1 103 Early Hints\r\n${'a:b\r\n'.repeat(count)}\r\n`;
+  for (let count = 0; count < 3; count += 1) {
+    reader.reset();
+    assert.equal(reader.take(Buffer.from(hint(50).repeat(8) + last)), 'done');
+  }
+  reader.reset();
+  assert.equal(reader.take(Buffer.from(hint(401) + last)), 'invalid');
+});
+
+test('a head in thousands of pieces is not copied again for each', (t) => {
+  const copied = { bytes: 0 };
+  const { concat } = Buffer;
+  const { copy } = Buffer.prototype;
+  t.mock.method(Buffer, 'concat', (...given: Parameters<typeof concat>) => {
+    const joined = concat(...given);
+    copied.bytes += joined.length;
+    return joined;
+  });
+  t.mock.method(Buffer.prototype, 'copy', function (this: Buffer, ...given: Parameters<typeof copy>) {
+    const count = copy.apply(this, given);
+    copied.bytes += count;
+    return count;
+  });
+  const text = `${ok}X: ${'a'.repeat(15_000)}\r\nContent-Length: 0\r\n\r\n`;
+  const reader = new ResponseReader({ bytes: null, head: null });
+  const readings = Array.from(text, (byte) => reader.take(Buffer.from(byte)));
+  assert.equal(readings.indexOf('done'), text.length - 1);
+  assert.equal(reader.head?.headers.x, 'a'.repeat(15_000));
+  assert.ok(copied.bytes < 4 * text.length, `${copied.bytes} bytes`);
 });
 
 test('a delivery sent over a kept connection is reported as failed when it may not be sent again', async (t) => {

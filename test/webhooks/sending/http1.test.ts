@@ -71,6 +71,38 @@ test('a response is the same however it is split', () => {
   );
 });
 
+test('responses as common servers send them are read whole', () => {
+  const date = 'Date: Sat, 28 Nov 2026 18:00:00 GMT\r\n';
+  const chunked = 'Transfer-Encoding: chunked\r\n\r\n';
+  const written = (text: string, count: number) => {
+    const chunk = `${text.length.toString(16)}\r\n${text}\r\n`;
+    return { sent: `${chunk.repeat(count)}0\r\n\r\n`, body: text.repeat(count) };
+  };
+  const few = written('a line that was written\n', 200);
+  const blocks = written('x'.repeat(4_096), 4);
+  const policies = Array.from({ length: 40 }, (_, index) => `X-Policy-${index}: value ${index}\r\n`).join('');
+  const usual: [name: string, head: string, sent: string, body?: string][] = [
+    [
+      'Node.js',
+      `${ok}${date}Connection: keep-alive\r\nKeep-Alive: timeout=5\r\n${chunked}`,
+      few.sent,
+      few.body,
+    ],
+    ['Go', `HTTP/1.1 100 Continue\r\n\r\n${ok}${date}${chunked}`, blocks.sent, blocks.body],
+    ['nginx', `${ok}Server: nginx\r\n${date}Connection: keep-alive\r\n${chunked}`, blocks.sent, blocks.body],
+    ['nginx, empty', `HTTP/1.1 204 No Content\r\nServer: nginx\r\n${date}Connection: keep-alive\r\n\r\n`, ''],
+    ['Apache', `${ok}${date}${chunked}`, '5   \r\nhello\r\n0\r\n\r\n', 'hello'],
+    ['PHP that flushes', `${ok}${date}X-Powered-By: PHP/8.4\r\n${chunked}`, few.sent, few.body],
+    ['Rails', `${ok}${policies}Set-Cookie: a=b\r\nSet-Cookie: c=d\r\nContent-Length: 2\r\n\r\n`, 'ok', 'ok'],
+    ['Early Hints', `HTTP/1.1 103 Early Hints\r\n${policies}\r\n${ok}Content-Length: 2\r\n\r\n`, 'ok', 'ok'],
+    ['gRPC gateway', `${ok}Trailer: X-Sum\r\n${chunked}`, '2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n', 'ok'],
+  ];
+  for (const [name, head, sent, body] of usual) {
+    const { reading, body: seen } = read(head + sent, [head.length + 3, head.length + 900]);
+    assert.deepEqual([reading, seen], ['done', body], name);
+  }
+});
+
 test('an ambiguous end or invalid HTTP is refused', () => {
   const wrong = [
     'SSH-2.0-OpenSSH_9.6\r\n',
@@ -143,6 +175,20 @@ test('an early end is reported as incomplete, and a body beyond 16 KiB is cut', 
   }
   const exact = read(`${ok}Content-Length: ${responseBodyBytesMax}\r\n\r\n${long.slice(1)}`);
   assert.deepEqual([exact.reading, exact.mayGoOn], ['done', true]);
+});
+
+test('a body in pieces after a head in pieces is kept as it came', () => {
+  const body = Array.from({ length: 3_000 }, (_, index) => String.fromCharCode(97 + (index % 26))).join('');
+  const chunked = `${body.slice(0, 1_000)}\r\n7d0;a=b\r\n${body.slice(1_000)}\r\n0\r\nT: x\r\n\r\n`;
+  for (const step of [1, 2, 3, 7, 100]) {
+    for (const text of [
+      `${ok}Content-Length: 3000\r\n\r\n${body}`,
+      `${ok}Transfer-Encoding: chunked\r\n\r\n3e8\r\n${chunked}`,
+    ]) {
+      const cuts = Array.from({ length: Math.floor(text.length / step) }, (_, index) => (index + 1) * step);
+      assert.deepEqual(read(text, cuts), { reading: 'done', status: 200, body, mayGoOn: true });
+    }
+  }
 });
 
 test('a connection is reused only after an unambiguous end', () => {

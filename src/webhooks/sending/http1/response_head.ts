@@ -12,6 +12,8 @@ export interface ResponseHead {
   headers: ResponseHeaders;
   /** The headers as JSON. */
   headersText: string;
+  /** Lines of header fields, of which a folded field has several. */
+  fieldLines: number;
   /** Body length in bytes, or how its end is found. */
   body: number | 'chunked' | 'until-end';
   /** Milliseconds that the connection may stay idle; 0 to close it, null if the response does not say. */
@@ -30,9 +32,13 @@ export interface HeadCache {
 const statusLine = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?$/;
 export const fieldLine = /^([!#$%&'*+\-.^_`|~\dA-Za-z]+):([\t\x20-\x7e\x80-\xff]*)$/;
 
-/** @returns null if the text is not the head of a response */
-export function parseHead(text: string): ResponseHead | null {
-  const [first = '', ...lines] = text.split('\r\n');
+/**
+ * @param linesMax lines of header fields that are accepted
+ * @returns null if the text is not the head of a response, or has more lines
+ */
+export function parseHead(text: string, linesMax: number): ResponseHead | null {
+  const [first = '', ...lines] = text.split('\r\n', linesMax + 2);
+  if (lines.length > linesMax) return null;
   const [, minor, statusText] = statusLine.exec(first) ?? [];
   if (minor === undefined) return null;
   const fields: string[] = [];
@@ -56,6 +62,7 @@ export function parseHead(text: string): ResponseHead | null {
     status,
     headers,
     headersText: JSON.stringify(headers),
+    fieldLines: lines.length,
     body,
     // Folded lines are obsolete, and many recipients refuse them. The connection is not reused.
     keepAliveMs: fields.length < lines.length ? 0 : keepAliveOf(minor === '1', headers, body),

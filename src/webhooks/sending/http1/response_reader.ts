@@ -6,6 +6,7 @@
  *   any state → invalid;   body longer than what is kept, or in too many chunks → full
  */
 
+import { GrowingBytes } from './growing_bytes.ts';
 import { fieldLine, type HeadCache, parseHead, type ResponseHead } from './response_head.ts';
 
 /**
@@ -13,18 +14,23 @@ import { fieldLine, type HeadCache, parseHead, type ResponseHead } from './respo
  */
 export const responseBodyBytesMax = 16_384;
 const responseHeadBytesMax = 16_384;
-/** Maximum bytes of one line between chunks, and of everything in a chunked body that is not content. */
+/**
+ * Lines of header fields, including those of interim responses. Node.js reads 2,000; as many short ones as fit into a head took a millisecond.
+ */
+const headFieldsMax = 1_000;
+/** Interim responses before the response. Servers send one, `100 Continue` or `103 Early Hints`; each one more takes time of the thread of all deliveries. */
+const interimHeadsMax = 8;
+/**
+ * Maximum bytes of one line between chunks, and of everything in a chunked body that is not content: 256 lines of ten bytes, and trailers. No common
+ * server sends extensions.
+ */
 const chunkLineBytesMax = 1_024;
-const chunkingBytesMax = 131_072;
+const chunkingBytesMax = 8_192;
 /**
- * Lines of a chunked body that are read, two for each chunk. A host that sends its bytes one by one would keep the thread of all deliveries
- * busy for 10 ms with each response.
+ * Chunks and trailers that are read. A host that sends its bytes one by one would keep the thread of all deliveries busy for 10 ms with each
+ * response.
  */
-const chunkLinesMax = 512;
-/**
- * Number of separate body buffers before they are merged: each small buffer costs a hundred times its bytes.
- */
-const responseChunksMax = 32;
+const chunkLinesMax = 256;
 
 /** `invalid`: not HTTP. `full`: the body is longer than what is kept, or has too many chunks: the rest is not read. */
 export type Reading = 'more' | 'done' | 'full' | 'invalid';
@@ -44,14 +50,15 @@ export class ResponseReader {
   hasBegun = false;
   #expected: Expected = 'head';
   /** The start of a head or line whose end has not arrived. */
-  #pending: Buffer | null = null;
+  #pending: GrowingBytes | null = null;
   #headBytes = 0;
+  #interimHeads = 0;
+  #fieldsLeft = headFieldsMax;
   #chunkingBytes = 0;
   #chunkLines = 0;
   /** Remaining bytes of the counted content. */
   #left = 0;
-  #chunks: Buffer[] = [];
-  #bodyBytes = 0;
+  #body: GrowingBytes | null = null;
   #bodyBytesMax = responseBodyBytesMax;
   /** Whether the chunked framing could be read differently by another recipient. */
   #isAmbiguous = false;
@@ -68,18 +75,18 @@ export class ResponseReader {
     this.#expected = 'head';
     this.#pending = null;
     this.#headBytes = 0;
+    this.#interimHeads = 0;
+    this.#fieldsLeft = headFieldsMax;
     this.#chunkingBytes = 0;
     this.#chunkLines = 0;
     this.#left = 0;
-    if (this.#bodyBytes > 0) this.#chunks = [];
-    this.#bodyBytes = 0;
+    this.#body = null;
     this.#isAmbiguous = false;
   }
 
   /** The body so far, up to what is kept; null if empty. */
   get body(): Buffer | null {
-    if (this.#bodyBytes === 0) return null;
-    return this.#chunks.length === 1 ? (this.#chunks[0] as Buffer) : Buffer.concat(this.#chunks);
+    return this.#body?.exactBytes ?? null;
   }
 
   /**
@@ -99,10 +106,11 @@ export class ResponseReader {
   /** Takes the next bytes. Short bodies keep a reference to the chunk, so the caller must not modify it. */
   take(chunk: Buffer): Reading {
     this.hasBegun = true;
-    const data = this.#pending === null ? chunk : Buffer.concat([this.#pending, chunk]);
+    const pending = this.#pending;
     // Bytes that were searched before without finding the end.
-    let from = this.#pending === null ? 0 : Math.max(this.#pending.length - 3, 0);
-    this.#pending = null;
+    let from = pending === null ? 0 : Math.max(pending.length - 3, 0);
+    pending?.append(chunk);
+    const data = pending?.bytes ?? chunk;
     let at = 0;
     for (;;) {
       if (this.#expected === 'head') {
@@ -119,17 +127,26 @@ export class ResponseReader {
         if (count > 0 && !this.#keep(data, at, at + count)) return 'full';
         at += count;
         this.#left -= count;
-        if (this.#left > 0) return 'more';
+        if (this.#left > 0) return this.#buffer(data, at, 0, true);
         this.#expected = this.#expected === 'content' ? 'nothing' : 'chunk-end';
       } else if (this.#expected === 'end') {
         if (at < data.length && !this.#keep(data, at, data.length)) return 'full';
-        return 'more';
+        return this.#buffer(data, data.length, 0, true);
       } else if (this.#expected === 'nothing') {
-        if (at < data.length) this.#pending = data.subarray(at);
+        this.#pending = at < data.length ? new GrowingBytes(data.subarray(at)) : null;
         return 'done';
+      } else if (this.#expected === 'chunk-end') {
+        if (data.length - at < 2)
+          return this.#buffer(data, at, 1, (data[at] ?? carriageReturn) === carriageReturn);
+        if (data[at] !== carriageReturn || data[at + 1] !== lineFeed) return 'invalid';
+        at += 2;
+        this.#expected = 'chunk-size';
       } else {
-        const end = data.indexOf(lineEnd, at);
-        if (end < 0) return this.#buffer(data, at, chunkLineBytesMax, this.#mayBeLine(data, at));
+        const end = data.indexOf(lineEnd, Math.max(at, from));
+        if (end < 0) {
+          const isValid = !hasBareLineFeed(data, Math.max(at, from));
+          return this.#buffer(data, at, chunkLineBytesMax, isValid);
+        }
         this.#chunkingBytes += end + 2 - at;
         if (end - at > chunkLineBytesMax || this.#chunkingBytes > chunkingBytesMax) return 'invalid';
         this.#chunkLines += 1;
@@ -144,32 +161,31 @@ export class ResponseReader {
   /** The peer closed the connection. @returns whether this ended the response */
   end(): 'done' | 'incomplete' | 'invalid' {
     if (this.#expected === 'end') return 'done';
-    const isNotHttp = this.#expected === 'head' && this.#pending !== null && !isHttp(this.#pending, 0, true);
+    const isNotHttp =
+      this.#expected === 'head' && this.#pending !== null && !isHttp(this.#pending.bytes, 0, true);
     return isNotHttp ? 'invalid' : 'incomplete';
   }
 
-  /** Whether more bytes can complete a line, so that a wrong one does not wait for them. */
-  #mayBeLine(data: Buffer, at: number): boolean {
-    if (this.#expected === 'chunk-end')
-      return data.length - at <= 1 && (data[at] ?? carriageReturn) === carriageReturn;
-    return !hasBareLineFeed(data, at);
-  }
-
+  /** Keeps what has arrived of a head or line. */
   #buffer(data: Buffer, at: number, bytesMax: number, isValid: boolean): Reading {
     if (!isValid || data.length - at > bytesMax) return 'invalid';
+    if (at === data.length) this.#pending = null;
     // A copy, because a view would keep the whole chunk alive.
-    if (at < data.length) this.#pending = at === 0 ? data : Buffer.from(data.subarray(at));
+    else if (at > 0) this.#pending = new GrowingBytes(Buffer.from(data.subarray(at)));
+    else this.#pending ??= new GrowingBytes(data);
     return 'more';
   }
 
   /** @returns false if there is more than what is kept */
   #keep(data: Buffer, from: number, to: number): boolean {
-    const room = this.#bodyBytesMax - this.#bodyBytes;
-    const part = data.subarray(from, Math.min(to, from + room));
-    if (this.#chunks.length === responseChunksMax) this.#chunks = [Buffer.concat(this.#chunks)];
-    // A view would keep the large underlying buffer alive.
-    if (part.length > 0) this.#chunks.push(part.buffer.byteLength > 2_048 ? Buffer.from(part) : part);
-    this.#bodyBytes += part.length;
+    const room = this.#bodyBytesMax - (this.#body?.length ?? 0);
+    const end = Math.min(to, from + room);
+    if (this.#body !== null) this.#body.append(data, from, end);
+    else if (end > from) {
+      const part = data.subarray(from, end);
+      // A view would keep the large underlying buffer alive.
+      this.#body = new GrowingBytes(part.buffer.byteLength > 2_048 ? Buffer.from(part) : part);
+    }
     return to - from <= room;
   }
 
@@ -177,14 +193,18 @@ export class ResponseReader {
     const cache = this.#headCache;
     let { bytes, head } = cache;
     if (head === null || bytes === null || data.compare(bytes, 0, bytes.length, from, to) !== 0) {
-      head = parseHead(data.toString('latin1', from, to));
+      head = parseHead(data.toString('latin1', from, to), this.#fieldsLeft);
       // No request asked for another protocol.
       if (head === null || head.status === 101) return false;
-      if (head.status < 200) return true;
+      if (head.status < 200) {
+        this.#fieldsLeft -= head.fieldLines;
+        this.#interimHeads += 1;
+        return this.#interimHeads <= interimHeadsMax;
+      }
       bytes = Buffer.from(data.subarray(from, to));
       cache.bytes = bytes;
       cache.head = head;
-    }
+    } else if (head.fieldLines > this.#fieldsLeft) return false;
     this.head = head;
     if (head.body === 'chunked') this.#expected = 'chunk-size';
     else if (head.body === 'until-end') this.#expected = 'end';
@@ -195,12 +215,8 @@ export class ResponseReader {
     return true;
   }
 
-  /** RFC 9112 section 7.1: the lines between chunks, and the trailers. */
+  /** RFC 9112 section 7.1: the sizes of chunks, and the trailers. */
   #takeLine(line: string): boolean {
-    if (this.#expected === 'chunk-end') {
-      this.#expected = 'chunk-size';
-      return line === '';
-    }
     if (this.#expected === 'trailer') {
       if (line === '') {
         this.#expected = 'nothing';
