@@ -73,9 +73,9 @@ export class AccessTokenVerifier {
     const key = hash('sha256', token, 'base64');
     const cached = this.#cache.get(key);
     if (cached !== undefined) return isUnexpired(cached) ? cached : undefined;
+    const keys = this.#keys;
     const own = await this.#read(token);
     if (own === undefined) return undefined;
-    const keys = this.#keys;
     const creatorId = own.accountId === null ? await this.#options.creatorOf(own.clientId) : null;
     const claims = { ...own, creatorId: creatorId ?? null };
     // Otherwise its key may have been removed meanwhile, or nothing is known of its client.

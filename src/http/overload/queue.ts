@@ -131,14 +131,15 @@ export class Queue<Request extends Waiting> {
   #trim(): Waiter<Request>[] {
     const lines = [...this.others.lines()].map((line) => line.toReversed());
     const shareOf = sharesOf(lines.flat());
-    const part = Math.max(1, Math.floor(this.#limit / new Set(lines.flat().map(shareOf)).size));
+    const shares = Math.min(new Set(lines.flat().map(shareOf)).size, lines.length);
+    const part = Math.max(1, Math.floor(this.#limit / shares));
     const keptOf = new Map<string, number>();
     const kept = new Set<Waiter<Request>>();
     const keepNext = (line: Waiter<Request>[]) => {
       for (let waiter = line.pop(); waiter !== undefined; waiter = line.pop()) {
-        const shares = [...new Set([shareOf(waiter), waiter.place.caller.owner])];
-        if (shares.some((share) => (keptOf.get(share) ?? 0) >= part)) continue;
-        for (const share of shares) keptOf.set(share, (keptOf.get(share) ?? 0) + 1);
+        const own = [...new Set([shareOf(waiter), waiter.place.caller.owner])];
+        if (own.some((share) => (keptOf.get(share) ?? 0) >= part)) continue;
+        for (const share of own) keptOf.set(share, (keptOf.get(share) ?? 0) + 1);
         kept.add(waiter);
         return;
       }

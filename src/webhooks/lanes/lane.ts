@@ -56,7 +56,7 @@ export class Lane extends LaneGate {
   attemptedThrough: number;
   readThrough: number;
   failures: number;
-  /** Those that its circuit does not count (`recordRefusal`). While it is closed, it is not known what failures before the lease were. */
+  /** Those that its circuit does not count (`recordRefusal`). What failures before the lease were is not known. */
   #refusals: number;
   inFlight = 0;
   /** Those of them that wait for places, because their bodies were converted or their access token was refused (taken_deliveries.ts). */
@@ -111,7 +111,8 @@ export class Lane extends LaneGate {
     this.attemptedThrough = state.cursor;
     this.readThrough = state.cursor;
     this.failures = state.failures;
-    this.#refusals = this.mayRefuse && !state.wasPaused ? state.failures : 0;
+    const counted = state.wasPaused ? circuitFailures : 0;
+    this.#refusals = this.mayRefuse ? Math.max(0, state.failures - counted) : 0;
     this.retriesPending = state.retriesPending;
     this.pausedUntil = state.pauseMs > 0 ? now + state.pauseMs : 0;
     if (state.retryMs !== null) this.retryAt = now + state.retryMs;
@@ -235,7 +236,7 @@ export class Lane extends LaneGate {
   }
 
   /** Whether nothing may start before a retry that is not in memory: the lane is ordered. */
-  get #waitsForRetry(): boolean {
+  get waitsForRetry(): boolean {
     return this.subscription.ordered && this.#waiting.dueCount === 0 && this.retriesPending > 0;
   }
 
@@ -244,7 +245,7 @@ export class Lane extends LaneGate {
     return (
       this.isOpen &&
       !this.isReading &&
-      !this.#waitsForRetry &&
+      !this.waitsForRetry &&
       this.readThrough < this.head &&
       this.freshCount < this.waitingLimit / 4 &&
       this.readThrough - this.freshCount - this.cursor < readAheadMax
@@ -392,7 +393,7 @@ export class Lane extends LaneGate {
   #hasNoneToStart(): boolean {
     if (this.waitingCount === 0) return true;
     if (!this.subscription.ordered) return false;
-    if (this.#waitsForRetry) return true;
+    if (this.waitsForRetry) return true;
     return this.#accountHolds.holds(this.next.event);
   }
 }

@@ -17,6 +17,7 @@ import type { LaneLoader } from './lane_loader.ts';
 import {
   claimLanes,
   findChangedLanes,
+  findDisabledAccounts,
   findHeldLanes,
   findOutdatedLanes,
   type Release,
@@ -306,7 +307,10 @@ export class LaneLeases {
         await node.heartbeat();
         await holds.poll();
         if (!this.isCurrent(performance.now())) this.#startOver();
-        else void this.reload(await findChangedLanes(db, this.#polls.next(waiting)));
+        else {
+          void this.reload(await findChangedLanes(db, this.#polls.next(waiting)));
+          await this.#reloadDisabled(waiting);
+        }
         this.#currentAt = now;
       } finally {
         this.#isPolling = false;
@@ -325,6 +329,14 @@ export class LaneLeases {
         loader.load(held.filter((id) => !lanes.has(id) && !loader.isLoading(id)));
       }
     });
+  }
+
+  async #reloadDisabled(waiting: readonly Lane[]): Promise<void> {
+    const accounts = waiting.flatMap(({ subscription: { accountId } }) => accountId ?? []);
+    const disabled = await findDisabledAccounts(this.#options.db, new Set(accounts));
+    const isDisabled = ({ subscription: { accountId } }: Lane) =>
+      accountId !== null && disabled.has(accountId);
+    void this.reload(waiting.filter(isDisabled).map(({ id }) => id));
   }
 
   /**

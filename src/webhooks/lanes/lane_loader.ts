@@ -273,7 +273,7 @@ export class LaneLoader {
     for (const position of events) {
       const sequence = first + taken;
       const event = cache.get(position);
-      if (!lane.isOpen || lane.isReading || lane.readThrough !== sequence - 1) break;
+      if (!lane.isOpen || lane.isReading || lane.readThrough !== sequence - 1 || lane.waitsForRetry) break;
       if (
         event === undefined ||
         lane.isEventHeld(event) ||

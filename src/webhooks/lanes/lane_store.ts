@@ -375,9 +375,19 @@ export async function findChangedLanes(
       ${bigintArray(lanes.map(({ id }) => id))}::bigint[], ${bigintArray(lanes.map(({ revision }) => revision))}::bigint[]
     ) as given (lane, revision)
     cross join lateral (
-      select state, revision, account_id from subscriptions s where s.lane = given.lane offset 0
+      select state, revision from subscriptions s where s.lane = given.lane offset 0
     ) as s
-    where s.state <> 'active' or s.revision <> given.revision
-      or exists (select from accounts a where a.id = s.account_id and a.disabled_at is not null)`.execute(db);
+    where s.state <> 'active' or s.revision <> given.revision`.execute(db);
   return rows.map(({ lane }) => Number(lane));
+}
+
+/** Finds which of these accounts are disabled, in case a notification was lost. */
+export async function findDisabledAccounts(
+  db: Database,
+  accounts: ReadonlySet<string>,
+): Promise<ReadonlySet<string>> {
+  if (accounts.size === 0) return accounts;
+  const { rows } = await sql<{ id: string }>`
+    select id from accounts where disabled_at is not null and id = any(${[...accounts]}::uuid[])`.execute(db);
+  return new Set(rows.map(({ id }) => id));
 }

@@ -24,6 +24,9 @@ const laneMax = 512;
 /** Lanes that a tick looks at, and milliseconds until the next look at a lane that may not be read for now. */
 const looksMax = 1_024;
 const refusedMs = 250;
+/** Milliseconds for which the limit of a lane's last read is that of its next one, which may be shared with fewer lanes; and a limit up to which all must be found again. */
+const rememberedMs = 1_000;
+const fewMax = 8;
 /** Milliseconds until the lane's next read: after a full read, and after any other. */
 const nextReadMs = { full: 50, partial: 250 };
 
@@ -43,8 +46,8 @@ export interface RetriesOptions {
 
 export class Retries {
   readonly #options: RetriesOptions;
-  /** How many retries of a lane its last read could find. */
-  readonly #limits = new WeakMap<Lane, number>();
+  /** How many retries of a lane its last read could find, and when that was. */
+  readonly #reads = new WeakMap<Lane, { limit: number; at: number }>();
   #isReading = false;
   /** Retries whose outcome was written during a read. The read's result may be older. */
   #endedDuringRead: { lane: Lane; sequence: number }[] = [];
@@ -65,7 +68,7 @@ export class Retries {
     for (const [index, lane] of lanes.entries()) {
       const limit = held.isCrowded(lane.app) ? 1 : Math.min(laneMax, shares[index] as number);
       limits.set(lane.id, limit);
-      this.#limits.set(lane, limit);
+      this.#reads.set(lane, { limit, at: now });
       lane.retryAt = Number.POSITIVE_INFINITY;
       lane.beginReadingRetries();
     }
@@ -173,18 +176,26 @@ export class Retries {
       if (!Number.isFinite(lane.retryAt)) continue;
       const dueAt = Math.max(lane.retryAt, lane.pausedUntil);
       if (dueAt > now) retrying.add(lane, dueAt);
-      else if (this.#mayRead(lane)) chosen.push(lane);
+      else if (this.#mayRead(lane, now)) chosen.push(lane);
       // An attempt that ends lets it have a turn earlier (`reschedule`).
       else retrying.add(lane, now + refusedMs);
     }
     return chosen;
   }
 
-  #mayRead(lane: Lane): boolean {
+  #mayRead(lane: Lane, now: number): boolean {
     const { lanes, recorder } = this.#options;
-    // The next read finds what is in memory again, so it would find nothing new.
-    const isDue = lane.retryingCount < (this.#limits.get(lane) ?? laneMax) / 2;
-    return isDue && lane.isOpen && recorder.mayRead(lane.tenant) && lanes.hasSpace(lane);
+    if (!lane.isOpen || !recorder.mayRead(lane.tenant) || !this.#mayFindMore(lane, now)) return false;
+    // What was read before a failure would keep the retry that it waits for from being read, for ever.
+    if (lane.waitsForRetry && !lanes.hasSpace(lane)) lane.dropWaiting();
+    return lanes.hasSpace(lane);
+  }
+
+  /** A read finds what is in memory, too. So it would find nothing new, or little, until some of that has ended. */
+  #mayFindMore(lane: Lane, now: number): boolean {
+    const last = this.#reads.get(lane);
+    const limit = last !== undefined && now - last.at < rememberedMs ? last.limit : laneMax;
+    return lane.retryingCount < Math.max(limit / 2, Math.min(limit, fewMax));
   }
 
   #take(

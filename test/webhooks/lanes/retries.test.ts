@@ -15,10 +15,11 @@ import { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
 import { Recorder } from '../../../src/webhooks/lanes/recorder.ts';
 import { Retries } from '../../../src/webhooks/lanes/retries.ts';
+import type { Subscription } from '../../../src/webhooks/subscriptions/subscription.ts';
 import { openTestDatabase } from '../../support/database/open_database.ts';
 import { startTestServer } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
-import { deliveryOf, laneState } from '../../support/webhooks/memory_lane.ts';
+import { add, deliveryOf, laneState } from '../../support/webhooks/memory_lane.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 test('a retry is sent although the database stored the failure only after it was due', async (t) => {
@@ -71,8 +72,8 @@ async function openRetries(t: TestContext, ...plugins: KyselyPlugin[]) {
   };
   const retries = new Retries(shared);
   const reader = new DeliveryReader({ ...shared, retries });
-  const addLane = (id: number, accountId: string): Lane => {
-    const state = laneState(accountId, { lane: id, loaded: { retryMs: 0 } });
+  const addLane = (id: number, accountId: string, fields: Partial<Subscription> = {}): Lane => {
+    const state = laneState(accountId, { lane: id, ...fields, loaded: { retryMs: 0 } });
     const lane = new Lane(state, 0, lanes.tenantOf(state.subscription, null));
     lanes.add(lane);
     lanes.reschedule(lane);
@@ -108,7 +109,7 @@ test('attack: lanes whose retries are in memory and cannot start are not read ag
   const read = async (count: number) => {
     for (const lane of [...crowd, other]) lane.retryAt = 0;
     for (const lane of [...crowd, other]) lanes.reschedule(lane);
-    retries.read(startedAt + 1_000 * count);
+    retries.read(startedAt + 100 * count);
     const found = [...crowd, other].filter((lane) => lane.isReadingRetries);
     await background.settled();
     return found;
@@ -118,9 +119,49 @@ test('attack: lanes whose retries are in memory and cannot start are not read ag
   const retry = { state: 'pending', attempts: 1, isManual: false } as const;
   for (const lane of crowd)
     for (const sequence of [1, 2]) lane.addRetry(deliveryOf(sequence, 'crowd', retry));
-  assert.deepEqual(await read(2), [other]);
+  const idsOf = (found: Lane[]) => found.map(({ id }) => id);
+  assert.deepEqual(idsOf(await read(2)), [3_000]);
   for (const lane of crowd.slice(0, 3)) for (const sequence of [1, 2]) lane.endRetry(sequence);
-  assert.deepEqual(await read(3), [...crowd.slice(0, 3), other]);
+  assert.deepEqual(idsOf(await read(3)), [1, 2, 3, 3_000]);
+});
+
+test('ordered lanes that fill the memory get the retries that they wait for', async (t) => {
+  const { lanes, retries, background, addLane } = await openRetries(t);
+  const waiting = Array.from({ length: 20 }, (_, index) => addLane(index + 1, 'account', { ordered: true }));
+  // More than a lane may have while there is ample. Then the first of each fails.
+  for (const lane of waiting) {
+    for (let sequence = 1; sequence <= 600; sequence += 1) add(lane, sequence, 'account');
+    lane.retriesPending = 1;
+  }
+  assert.ok(waiting.every((lane) => lane.waitsForRetry && !lanes.hasSpace(lane)));
+  for (const lane of waiting) {
+    lane.retryAt = 0;
+    lanes.reschedule(lane);
+  }
+  retries.read(performance.now() + 100);
+  assert.equal(waiting.filter((lane) => lane.isReadingRetries).length, 20);
+  await background.settled();
+});
+
+test('a lane that was read beside many others is read as one again when it is alone', async (t) => {
+  const { lanes, retries, background, addLane } = await openRetries(t);
+  const lane = addLane(1, 'account');
+  for (let id = 2; id <= 500; id += 1) addLane(id, 'account');
+  const now = performance.now() + 100;
+  retries.read(now);
+  assert.ok(lane.isReadingRetries);
+  await background.settled();
+  const retry = { state: 'pending', attempts: 1, isManual: false } as const;
+  for (let sequence = 1; sequence <= 20; sequence += 1) lane.addRetry(deliveryOf(sequence, 'account', retry));
+  const isRead = async (at: number) => {
+    lane.retryAt = 0;
+    lanes.reschedule(lane);
+    retries.read(at);
+    const { isReadingRetries } = lane;
+    await background.settled();
+    return isReadingRetries;
+  };
+  assert.deepEqual([await isRead(now + 500), await isRead(now + 2_000)], [false, true]);
 });
 
 test('a tick looks at no lane whose retry is not due yet', async (t) => {
