@@ -8,6 +8,7 @@
 
 import { spawnSync } from 'node:child_process';
 import { badEvent } from './incidents/bad_event.ts';
+import { dueRetries, orderedWaiting } from './incidents/crowded_reads.ts';
 import { manyBySql, oneEvent, rateLimitedLanes, unequalFanOuts } from './incidents/crowds.ts';
 import { echoedSecrets } from './incidents/echoed_secrets.ts';
 import { clientDelete } from './incidents/endings.ts';
@@ -40,6 +41,8 @@ const incidents: Record<string, Incident> = {
   'one-event-150000': oneEvent,
   'sql-20000': manyBySql,
   'unequal-fan-outs': unequalFanOuts,
+  'due-retries': dueRetries,
+  'ordered-waiting': orderedWaiting,
   churn,
   rest,
   'single-100': single,

@@ -25,7 +25,7 @@ export const recoverMissing: Incident = (size) =>
     let recovery: Recovery = { state: 'running', resent: 0, added: 0 };
     await measureAlone(stage);
     await measureIncident(stage, async () => {
-      const read = await startRecovery(stage, member);
+      const read = await startRecovery(stage, member, ['missing']);
       await waitUntil(size.of(30, 600), async () => {
         recovery = await read();
         return recovery.state !== 'running';
@@ -42,10 +42,11 @@ interface Recovery {
   added: number;
 }
 
-/** @returns reads the recovery */
-async function startRecovery(
+/** Recovers the deliveries of the last three hours in some states. @returns reads the recovery */
+export async function startRecovery(
   { bench, tokenOf }: Stage,
   member: CrowdMember,
+  states: readonly string[],
 ): Promise<() => Promise<Recovery>> {
   const headers = {
     authorization: `Bearer ${await tokenOf(member)}`,
@@ -53,7 +54,7 @@ async function startRecovery(
   };
   const since = new Date(Date.now() - 10_800_000).toISOString();
   const url = `${bench.baseUrl}/subscriptions/${member.subscriptions[0]}`;
-  const body = JSON.stringify({ since, status: ['missing'] });
+  const body = JSON.stringify({ since, status: states });
   const response = await fetch(`${url}/recover`, { method: 'POST', headers, body });
   const started = (await response.json()) as { id: string };
   if (response.status !== 202) throw new Error(`recover gave ${response.status}`);
