@@ -18,7 +18,7 @@ import type { SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
 import type { Subscription } from '../subscriptions/subscription.ts';
 import { type AgentTerms, buildOccurrence } from './agent_message.ts';
 import type { Authorization } from './authorization.ts';
-import type { OutgoingRequest } from './connection.ts';
+import type { OutgoingRequest } from './exchange.ts';
 import { createSigningKeys, type SigningKeys } from './secret_keys.ts';
 
 /** The parts of an event that an attempt needs. */

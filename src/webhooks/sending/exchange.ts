@@ -9,10 +9,25 @@
 
 import type { ConnectTimings } from '../../egress/connector.ts';
 import { EgressError } from '../../egress/error.ts';
+import {
+  type Connection,
+  type Exchange,
+  type HttpRequest,
+  ProtocolError,
+} from '../../egress/http1/interface.ts';
+import type { HeadCache, ResponseHeaders } from '../../egress/http1/response_head.ts';
 import { BagItem } from '../../shared/bag.ts';
 import type { AttemptError } from './attempt_error.ts';
-import { type Connection, type Exchange, type OutgoingRequest, ProtocolError } from './connection.ts';
-import type { HeadCache, ResponseHeaders } from './http1/response_head.ts';
+import type { TracedAttempt } from './attempt_span.ts';
+
+export interface OutgoingRequest extends HttpRequest {
+  /** Like `https://example.com:8443`. */
+  origin: string;
+  /** Whether the connection presents the deployment's client certificate. */
+  isMutual?: boolean;
+  /** Null if the attempt is not traced. */
+  traced: TracedAttempt | null;
+}
 
 export interface ExchangeResult {
   /** Milliseconds on the monotonic clock (`performance.now`). */

@@ -9,19 +9,20 @@
 
 import { addressKey } from '../../egress/address_key.ts';
 import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '../../egress/connector.ts';
+import { Http1Connection } from '../../egress/http1/connection.ts';
+import type { Connection } from '../../egress/http1/interface.ts';
 import { Bag } from '../../shared/bag.ts';
 import type { AttemptSpan } from './attempt_span.ts';
-import type { Connection, OutgoingRequest } from './connection.ts';
 import {
   type AddressGate,
   type ExchangeOwner,
   type ExchangeResult,
   type OriginPool,
+  type OutgoingRequest,
   type SendRules,
   SentExchange,
   unstoppable,
 } from './exchange.ts';
-import { Http1Connection } from './http1/connection.ts';
 
 /** Milliseconds for a whole exchange, from name resolution to the end of the response. */
 export const exchangeTimeoutMs = 15_000;

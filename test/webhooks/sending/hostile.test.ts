@@ -11,8 +11,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import fc from 'fast-check';
+import { ResponseReader } from '../../../src/egress/http1/response_reader.ts';
 import { type ExchangeResult, type Stoppable, unstoppable } from '../../../src/webhooks/sending/exchange.ts';
-import { ResponseReader } from '../../../src/webhooks/sending/http1/response_reader.ts';
 import { Sender } from '../../../src/webhooks/sending/sender.ts';
 
 const ok = 'HTTP/1.1 200 OK\r\n';

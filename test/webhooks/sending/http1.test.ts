@@ -9,13 +9,13 @@ import { type AddressInfo, createServer as createTcp, type Server, type Socket }
 import { Duplex } from 'node:stream';
 import { type TestContext, test } from 'node:test';
 import fc from 'fast-check';
-import type { ExchangeResult } from '../../../src/webhooks/sending/exchange.ts';
-import { Http1Connection } from '../../../src/webhooks/sending/http1/connection.ts';
+import { Http1Connection } from '../../../src/egress/http1/connection.ts';
 import {
   type Reading,
   ResponseReader,
   responseBodyBytesMax,
-} from '../../../src/webhooks/sending/http1/response_reader.ts';
+} from '../../../src/egress/http1/response_reader.ts';
+import type { ExchangeResult } from '../../../src/webhooks/sending/exchange.ts';
 import { Sender } from '../../../src/webhooks/sending/sender.ts';
 
 const pem = (name: string) =>

@@ -17,9 +17,9 @@ import { type TestContext, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
 import { gzipSync } from 'node:zlib';
 import { type ConnectorOptions, comparePeer, vettedLookup } from '../../../src/egress/connector.ts';
+import { responseBodyBytesMax } from '../../../src/egress/http1/response_reader.ts';
 import { resolveVetted } from '../../../src/egress/resolve.ts';
 import type { ExchangeResult } from '../../../src/webhooks/sending/exchange.ts';
-import { responseBodyBytesMax } from '../../../src/webhooks/sending/http1/response_reader.ts';
 import { exchangeTimeoutMs, Sender } from '../../../src/webhooks/sending/sender.ts';
 import { headerLines } from '../../../src/webhooks/subscriptions/static_headers.ts';
 

@@ -2,24 +2,17 @@
  * The interface between an exchange and the connection that carries it. A connection carries one exchange at a time.
  */
 
-import type { ConnectTimings } from '../../egress/connector.ts';
-import type { TracedAttempt } from './attempt_span.ts';
-import type { ResponseHeaders } from './http1/response_head.ts';
+import type { ConnectTimings } from '../connector.ts';
+import type { ResponseHeaders } from './response_head.ts';
 
-/** A POST request. */
-export interface OutgoingRequest {
-  /** Like `https://example.com:8443`. */
-  origin: string;
+/** A POST request to an origin. */
+export interface HttpRequest {
   path: string;
   /** Lines like `content-type: application/json`, each with its CRLF. */
   headers: string;
   body: Buffer;
-  /** Whether the connection presents the deployment's client certificate. */
-  isMutual?: boolean;
   /** Bytes of the response body that are kept, if not `responseBodyBytesMax`. */
   responseBytesMax?: number;
-  /** Null if the attempt is not traced. */
-  traced: TracedAttempt | null;
 }
 
 /** The parts of a response that have arrived. */
@@ -37,7 +30,7 @@ export interface ResponseParts {
  * and never before `start` returns.
  */
 export interface Exchange {
-  readonly request: OutgoingRequest;
+  readonly request: HttpRequest;
   /** The final response's head has arrived. */
   onHead(): void;
   /**

@@ -8,8 +8,8 @@
 
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import type { GuardedConnection } from '../../../egress/connector.ts';
-import { type Connection, type Exchange, ProtocolError, type ResponseParts } from '../connection.ts';
+import type { GuardedConnection } from '../connector.ts';
+import { type Connection, type Exchange, ProtocolError, type ResponseParts } from './interface.ts';
 import type { HeadCache } from './response_head.ts';
 import { ResponseReader } from './response_reader.ts';
 
