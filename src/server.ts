@@ -19,7 +19,7 @@ import { enterEpoch } from './database/epoch.ts';
 import { Notifications } from './database/notifications.ts';
 import { storeRetention } from './database/retention.ts';
 import type { ConnectorOptions } from './egress/connector.ts';
-import { createGuardedFetch } from './egress/fetch.ts';
+import { createNamedFetch } from './egress/named_fetch.ts';
 import { readEgressProxy } from './egress/proxy.ts';
 import { FanOutWaker } from './events/fan_out_waker.ts';
 import { collectAtRest } from './garbage_collection.ts';
@@ -245,12 +245,11 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     opened.defer('garbage collection', collectAtRest({ workDone: requestsServed }));
   }
   registerHealth(app, db, () => webhooks.workers());
-  const apis = createGuardedFetch(
+  const apis = createNamedFetch(
     {
       ...egress,
       allowLoopback: config.insecureSubscribers,
       allow: platform.webhooks.allow,
-      isNamedByOperator: true,
     },
     apiLimits,
   );

@@ -11,26 +11,34 @@ import { TcpStream } from '../shared/tcp_stream.ts';
 import { CertificateCheck } from './certificate_check.ts';
 import { EgressError } from './error.ts';
 import { RecordLimit } from './record_limit.ts';
-import { takeHandshakeTurn, takeRecordTurn } from './tls_turns.ts';
+import { type PeerOfTenant, takeHandshakeTurn, takeRecordTurn } from './tls_turns.ts';
 
 /** A piece ends few small records, or one of the maximum size. */
 const pieceBytesMax = 4_096;
 
 export class CheckedStream extends TcpStream {
-  readonly #address: string;
+  readonly #peer: PeerOfTenant;
   /** Null once everything passes. */
   #check: CertificateCheck | null = new CertificateCheck('server');
   #limit: RecordLimit | null = null;
   /** What has arrived of checked records and waits for a turn. */
   #pieces: Buffer[] = [];
   #isWaiting = false;
+  /** When the wait for the turn of the handshake began and ended, on the monotonic clock. */
+  #waitedFrom: number | null = null;
+  #waitedTo: number | null = null;
   #isPassing = false;
   #hasEnded = false;
 
-  /** @param tcp connected; possibly paused, with bytes that have arrived @param address of the host, in the form of `canonicalAddress` */
-  constructor(tcp: Socket, address: string) {
+  /** @param tcp connected; possibly paused, with bytes that have arrived */
+  constructor(tcp: Socket, peer: PeerOfTenant) {
     super(tcp);
-    this.#address = address;
+    this.#peer = peer;
+  }
+
+  /** Milliseconds for which the handshake has waited for its turn. The host did not cause them. */
+  get waitedMs(): number {
+    return this.#waitedFrom === null ? 0 : (this.#waitedTo ?? performance.now()) - this.#waitedFrom;
   }
 
   /** Takes a line of the key log. */
@@ -94,7 +102,7 @@ export class CheckedStream extends TcpStream {
       }
       this.#isWaiting = true;
       let isNow = true;
-      const isPassed = takeRecordTurn(this.#address, this.tcp.remotePort ?? 0, piece.length, () => {
+      const isPassed = takeRecordTurn(this.#peer, piece.length, () => {
         this.#isWaiting = false;
         if (this.destroyed) return;
         if (!this.push(piece)) this.tcp.pause();
@@ -132,7 +140,9 @@ export class CheckedStream extends TcpStream {
   #wait(check: CertificateCheck, bytes: Buffer): void {
     this.#isWaiting = true;
     this.tcp.pause();
-    takeHandshakeTurn(this.#address, this.tcp.remotePort ?? 0, () => {
+    this.#waitedFrom = performance.now();
+    takeHandshakeTurn(this.#peer, () => {
+      this.#waitedTo = performance.now();
       if (this.destroyed) return;
       this.#isWaiting = false;
       this.#check = null;

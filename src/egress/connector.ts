@@ -1,8 +1,8 @@
 /**
- * The guarded connector opens connections for `undici` to URLs that a third party chose. It checks the resolved addresses
- * at connect time, connects to checked addresses only, and compares the address of the connected peer before it writes a
- * byte. It ignores proxy environment variables. It does not handle redirects; `undici` follows none by default. If the
- * operator configured an egress proxy, the connector requests the checked address from the proxy (proxy.ts).
+ * The guarded connector opens connections to URLs that a third party chose. It checks the resolved addresses at connect time,
+ * connects to checked addresses only, and compares the address of the connected peer before it writes a byte. It ignores proxy
+ * environment variables. If the operator configured an egress proxy, the connector requests the checked address from the
+ * proxy (proxy.ts).
  *
  *   resolving → all addresses checked → connecting → peer compared → TLS (tls.ts) → ready
  *                                     → tunnel through the proxy   ↗
@@ -17,6 +17,7 @@ import { type EgressProxy, openTunnel } from './proxy.ts';
 import { type EgressPolicy, resolveVetted } from './resolve.ts';
 import { waitForEvent } from './socket_event.ts';
 import { startTls, type TlsOptions } from './tls.ts';
+import type { ConnectionUser } from './tls_turns.ts';
 
 /** Timeout of the TCP connection, in milliseconds. */
 const connectTimeoutMs = 5_000;
@@ -40,6 +41,8 @@ export interface GuardedConnection {
   timings: ConnectTimings;
   /** The address of the peer; with a proxy, the address that was requested from it. */
   address: string;
+  /** Whose turns what the peer sends takes: to be set with each use. */
+  user: ConnectionUser;
 }
 
 /** Called with the checked addresses before a connection is opened. @throws Error to prevent it */
@@ -50,12 +53,9 @@ type Connect = buildConnector.connector;
 /** Creates the `connect` option of an `undici` client. */
 export function createGuardedConnector(options: ConnectorOptions): Connect {
   return ({ hostname, protocol, port, servername }, callback) => {
-    open(
-      hostname,
-      port,
-      protocol === 'https:' ? servername || withoutBrackets(hostname) : null,
-      options,
-    ).then(
+    open(hostname, port, protocol === 'https:' ? servername || withoutBrackets(hostname) : null, options, {
+      tenant: null,
+    }).then(
       ({ socket }) => callback(null, socket as Socket & TLSSocket),
       (error: Error) => callback(error, null),
     );
@@ -64,15 +64,18 @@ export function createGuardedConnector(options: ConnectorOptions): Connect {
 
 /**
  * Opens one connection to an origin.
+ * @param tenant for whom; null for nobody with a name
  * @throws EgressError
  */
 export function connectGuarded(
   origin: URL,
   options: ConnectorOptions,
+  tenant: string | null,
   admit?: Admit,
 ): Promise<GuardedConnection> {
   const { hostname, port, protocol } = origin;
-  return open(hostname, port, protocol === 'https:' ? withoutBrackets(hostname) : null, options, admit);
+  const servername = protocol === 'https:' ? withoutBrackets(hostname) : null;
+  return open(hostname, port, servername, options, { tenant }, admit);
 }
 
 /** A literal IPv6 address without its brackets. */
@@ -85,6 +88,7 @@ async function open(
   portText: string,
   servername: string | null,
   options: ConnectorOptions,
+  user: ConnectionUser,
   admit?: Admit,
 ): Promise<GuardedConnection> {
   const host = withoutBrackets(hostname);
@@ -99,14 +103,15 @@ async function open(
       ? await openDirectly(host, port, addresses)
       : await openTunnel(options.proxy, addresses, port, connectTimeoutMs);
   const connectedAt = performance.now();
-  const socket = servername === null ? tcp : await startTls(tcp, address, servername, options);
+  const peer = { address, port: tcp.remotePort ?? 0, user };
+  const socket = servername === null ? tcp : await startTls(tcp, peer, servername, options);
   const timings: ConnectTimings = {
     dnsMs: resolvedAt - startedAt,
     connectMs: connectedAt - admittedAt,
     tlsMs: servername === null ? null : performance.now() - connectedAt,
     family: isIP(address) === 6 ? 6 : 4,
   };
-  return { socket, timings, address };
+  return { socket, timings, address, user };
 }
 
 async function openDirectly(

@@ -1,23 +1,16 @@
-/**
- * Fetches small documents from URLs that a third party chose: through the guarded connector, with limits on time and size,
- * without redirects, decompression, cookies and proxy environment variables. `undici` is loaded with the first fetch,
- * because many servers never need it and it takes 12 MiB.
- */
+/** Single requests, such as those for small documents, to URLs that a third party chose. */
 
-import type { Agent } from 'undici';
 import { isLoopbackHost } from '../config/config.ts';
 import { allowListOf } from './allow_list.ts';
-import { type ConnectorOptions, createGuardedConnector } from './connector.ts';
+import { type ConnectorOptions, connectGuarded } from './connector.ts';
 import { EgressError } from './error.ts';
+import { Http1Connection } from './http1/connection.ts';
+import { type Exchange, type HttpRequest, ProtocolError, type ResponseParts } from './http1/interface.ts';
 
 /** Total timeout in milliseconds, from name resolution to the last byte. */
 export const fetchTimeoutMs = 5_000;
-/** Maximum size of a response body and of its headers, in bytes. */
+/** Maximum size of a response body in bytes. */
 export const fetchBytesMax = 65_536;
-const headerBytesMax = 16_384;
-/** Maximum connections per origin, and milliseconds until an idle one is closed. */
-const connectionsMax = 4;
-const idleMs = 1_000;
 /** Maximum length of a URL in bytes. */
 const urlBytesMax = 2_048;
 
@@ -25,6 +18,8 @@ export interface FetchRequest {
   method?: string;
   headers?: NonNullable<RequestInit['headers']>;
   body?: unknown;
+  /** Who causes the request. */
+  tenant?: string;
   /** Ends the request before its time. */
   signal?: AbortSignal;
 }
@@ -35,14 +30,16 @@ export interface FetchLimits {
   timeoutMs?: number;
   /** Maximum size of a response body, in bytes. */
   bytesMax?: number;
-  /** Maximum connections per origin. */
-  connectionsMax?: number;
 }
-
-const methods: ReadonlySet<string> = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
 /** The subset of `fetch` that documents need. Resolves for every status. */
 export type GuardedFetch = (url: string | URL, init?: FetchRequest) => Promise<Response>;
+
+export interface ClosableFetch {
+  fetch: GuardedFetch;
+  /** Ends all requests. */
+  close: () => Promise<void>;
+}
 
 /** The response exceeds the limit. */
 export class TooLargeError extends Error {
@@ -53,58 +50,106 @@ export class TooLargeError extends Error {
   }
 }
 
-/** @returns the fetch function, and a function that closes its connections */
-export function createGuardedFetch(
-  options: ConnectorOptions,
-  limits: FetchLimits = {},
-): {
-  fetch: GuardedFetch;
-  close: () => Promise<void>;
-} {
+/**
+ * Fetches a small document from a URL that a third party chose: over a connection of its own, with limits on time and size, without redirects,
+ * decompression, cookies and proxy environment variables. The response has the limits of `http1`, too, so that no server keeps this
+ * thread busy.
+ */
+export function createGuardedFetch(options: ConnectorOptions, limits: FetchLimits = {}): ClosableFetch {
   const { timeoutMs = fetchTimeoutMs, bytesMax = fetchBytesMax } = limits;
-  let agent: Agent | undefined;
-  let isClosed = false;
+  const closing = new AbortController();
+  const fetch: GuardedFetch = async (url, init = {}) => {
+    const target = checkUrl(url, options);
+    const { method = 'GET', signal } = init;
+    if (!isSupported(method)) throw new TypeError(`the method ${method} is not supported`);
+    const signals = [
+      AbortSignal.timeout(timeoutMs),
+      closing.signal,
+      ...(signal === undefined ? [] : [signal]),
+    ];
+    const { headers, body, tenant } = init;
+    const request = {
+      method,
+      path: target.pathname + target.search,
+      headers: headerLines(new Headers(headers)),
+      body: Buffer.from(body === undefined || body === null ? '' : String(body)),
+      responseBytesMax: bytesMax,
+      ...(tenant === undefined ? {} : { tenant }),
+    };
+    return exchange(target, request, options, AbortSignal.any(signals));
+  };
   return {
-    async fetch(url, init = {}) {
-      const target = checkUrl(url, options);
-      const undici = await import('undici');
-      if (isClosed) throw new EgressError('connect_error');
-      agent ??= new undici.Agent({
-        connect: createGuardedConnector(options),
-        connections: limits.connectionsMax ?? connectionsMax,
-        pipelining: 1,
-        keepAliveTimeout: idleMs,
-        keepAliveMaxTimeout: idleMs,
-        maxHeaderSize: headerBytesMax,
-        allowH2: false,
-      });
-      const { method = 'GET', signal } = init;
-      if (!methods.has(method)) throw new TypeError(`the method ${method} is not supported`);
-      const timeout = AbortSignal.timeout(timeoutMs);
-      const response = await undici.request(target, {
-        dispatcher: agent,
-        method: method as 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
-        headers: { ...Object.fromEntries(new Headers(init.headers)), 'user-agent': 'Nuncio' },
-        body: init.body === undefined || init.body === null ? null : String(init.body),
-        signal: signal === undefined ? timeout : AbortSignal.any([timeout, signal]),
-      });
-      const body = await readBody(response.body, bytesMax);
-      return new Response(isBodiless(response.statusCode) ? null : new Uint8Array(body), {
-        status: response.statusCode,
-        headers: Object.entries(response.headers).flatMap(([name, value]) =>
-          [value ?? []].flat().map((each): [string, string] => [name, each]),
-        ),
-      });
-    },
+    fetch,
     async close() {
-      isClosed = true;
-      await agent?.destroy();
+      closing.abort(new EgressError('connect_error'));
     },
   };
 }
 
+function isSupported(method: string): method is 'GET' | 'POST' {
+  return method === 'GET' || method === 'POST';
+}
+
+function headerLines(headers: Headers): string {
+  headers.set('user-agent', 'Nuncio');
+  return [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join('');
+}
+
+/** @throws EgressError, ProtocolError, TooLargeError or the signal's reason */
+async function exchange(
+  target: URL,
+  request: HttpRequest,
+  options: ConnectorOptions,
+  signal: AbortSignal,
+): Promise<Response> {
+  const { promise: ended, reject: end } = Promise.withResolvers<never>();
+  const abort = () => end(signal.reason);
+  signal.addEventListener('abort', abort, { once: true });
+  if (signal.aborted) abort();
+  let connection: Http1Connection | undefined;
+  let isOver = false;
+  const opening = connectGuarded(target, options, request.tenant ?? null).then((opened) => {
+    connection = new Http1Connection(opened, target, { bytes: null, head: null }, 0);
+    if (isOver) connection.destroy();
+    return connection;
+  });
+  try {
+    return toResponse(await Promise.race([opening.then((opened) => send(opened, request)), ended]));
+  } finally {
+    isOver = true;
+    connection?.destroy();
+    signal.removeEventListener('abort', abort);
+  }
+}
+
+function send(connection: Http1Connection, request: HttpRequest): Promise<ResponseParts> {
+  const { promise, resolve, reject } = Promise.withResolvers<ResponseParts>();
+  const exchange: Exchange = {
+    request,
+    onHead: () => {},
+    onResponse(isTruncated) {
+      if (isTruncated) reject(new TooLargeError(request.responseBytesMax ?? fetchBytesMax));
+      else resolve(connection.parts);
+    },
+    onFailure: reject,
+  };
+  connection.start(exchange);
+  return promise;
+}
+
+function toResponse({ status, headers, body }: ResponseParts): Response {
+  // Statuses of which `Response` knows nothing.
+  if (status === null || status > 599) throw new ProtocolError('the response has no usable status');
+  return new Response(isBodiless(status) ? null : new Uint8Array(body ?? []), {
+    status,
+    headers: Object.entries(headers ?? {}).flatMap(([name, value]) =>
+      [value].flat().map((each): [string, string] => [name, each]),
+    ),
+  });
+}
+
 /** @throws EgressError unless the URL is https (or http on loopback, in development) with an allowed port */
-function checkUrl(url: string | URL, { allowLoopback, allow = [] }: ConnectorOptions): URL {
+export function checkUrl(url: string | URL, { allowLoopback, allow = [] }: ConnectorOptions): URL {
   const target = URL.parse(String(url));
   const isAllowed =
     target !== null &&
@@ -121,24 +166,7 @@ function checkUrl(url: string | URL, { allowLoopback, allow = [] }: ConnectorOpt
   return target;
 }
 
-async function readBody(
-  body: AsyncIterable<Buffer> & { destroy: () => unknown },
-  bytesMax: number,
-): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let received = 0;
-  for await (const chunk of body) {
-    received += chunk.length;
-    if (received > bytesMax) {
-      body.destroy();
-      throw new TooLargeError(bytesMax);
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
-}
-
 /** Responses with these statuses cannot have a body. */
-function isBodiless(status: number): boolean {
+export function isBodiless(status: number): boolean {
   return status === 204 || status === 205 || status === 304;
 }

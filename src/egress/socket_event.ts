@@ -1,14 +1,24 @@
 import type { Socket } from 'node:net';
 
-/** Waits for an event of a socket. Destroys the socket on error or timeout. */
+/**
+ * Waits for an event of a socket. Destroys the socket on error or timeout.
+ * @param waitedMs milliseconds that do not count for the timeout
+ */
 export function waitForEvent<S extends Socket>(
   socket: S,
   event: 'connect' | 'secureConnect',
   timeoutMs: number,
   toError: (error?: Error) => Error,
+  waitedMs: () => number = () => 0,
 ): Promise<S> {
+  const startedAt = performance.now();
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => fail(), timeoutMs);
+    const expire = () => {
+      const leftMs = startedAt + timeoutMs + waitedMs() - performance.now();
+      if (leftMs > 0) timer = setTimeout(expire, Math.ceil(leftMs));
+      else fail();
+    };
+    let timer = setTimeout(expire, timeoutMs);
     const fail = (error?: Error) => {
       clearTimeout(timer);
       socket.destroy();

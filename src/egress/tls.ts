@@ -16,8 +16,9 @@ import {
 import { CheckedStream } from './checked_stream.ts';
 import { EgressError } from './error.ts';
 import { waitForEvent } from './socket_event.ts';
+import type { PeerOfTenant } from './tls_turns.ts';
 
-/** Timeout of the handshake, in milliseconds. */
+/** Timeout of the handshake in milliseconds, without the time for which it waits for its turn. */
 const tlsTimeoutMs = 5_000;
 
 /** In PEM. */
@@ -73,17 +74,16 @@ function contextOf(options: TlsOptions): SecureContext {
 }
 
 /**
- * @param address of the host, in the form of `canonicalAddress`
  * @param options the same object for connections that may share their settings
  * @throws EgressError `tls_error`
  */
 export async function startTls(
   tcp: Socket,
-  address: string,
+  peer: PeerOfTenant,
   servername: string,
   options: TlsOptions,
 ): Promise<TLSSocket> {
-  const stream = options.isNamedByOperator ? null : new CheckedStream(tcp, address);
+  const stream = options.isNamedByOperator ? null : new CheckedStream(tcp, peer);
   const socket = connectTls({
     socket: stream ?? tcp,
     // RFC 6066 section 3: SNI must not contain an IP address. The certificate is verified against it nevertheless.
@@ -100,13 +100,14 @@ export async function startTls(
       .on('session', () => stream.takeTicket())
       .once('secureConnect', () => stream.endHandshake());
   }
-  return waitForEvent(socket, 'secureConnect', tlsTimeoutMs, (error) => {
+  const toError = (error?: Error) => {
     if (error instanceof EgressError) return error;
     return new EgressError('tls_error', {
       cause: error,
       reason: error === undefined ? 'the handshake timed out' : describeHandshakeError(error),
     });
-  });
+  };
+  return waitForEvent(socket, 'secureConnect', tlsTimeoutMs, toError, () => stream?.waitedMs ?? 0);
 }
 
 /** Maximum length of a handshake error in characters. It may contain text from the peer's certificate. */

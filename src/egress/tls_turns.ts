@@ -1,10 +1,11 @@
 /**
  * Turns of a thread's work on what hosts send over TLS. A host's certificates take OpenSSL up to 15 ms, a record full of small messages
  * some 8 ms, and hundreds of hosts can send at the same moment. So each turn of the event loop verifies for one host, and reads records for
- * a few milliseconds; what takes more waits for a later one. Addresses take turns; of IPv6, the /48 that a site has.
+ * a few milliseconds; what takes more waits for a later one. Addresses take turns; of IPv6, the /48 that a site has. Tenants may have hosts at
+ * one address, such as that of a content delivery network, so they take turns at it.
  *
- *   handshakes: waiting, by address → its turn → verified
- *   records: read at once, or, if this turn of the event loop has no time left: waiting, by address, few bytes first → its turn → read
+ *   handshakes: waiting, by address and tenant → its turn → verified
+ *   records: read at once, or, if this turn of the event loop has no time left: waiting, by address and tenant, few bytes first → its turn → read
  */
 
 import { OwnerTurns } from '../shared/owner_turns.ts';
@@ -24,22 +25,36 @@ let isPlanned = false;
 /** What this turn of the event loop has spent on records. */
 let spentMs = 0;
 
-/** @param address in the form of `canonicalAddress` @param verify called later, once */
-export function takeHandshakeTurn(address: string, port: number, verify: Work): void {
-  handshakes.add(ownerOf(address, port), verify);
+/** The peer of a connection. */
+export interface PeerOfTenant {
+  /** In the form of `canonicalAddress`. */
+  readonly address: string;
+  readonly port: number;
+  readonly user: ConnectionUser;
+}
+
+/** For whom a connection is used now. */
+export interface ConnectionUser {
+  /** Null for the server itself, or for somebody without a name. */
+  tenant: string | null;
+}
+
+/** @param verify called later, once */
+export function takeHandshakeTurn(peer: PeerOfTenant, verify: Work): void {
+  handshakes.add(ownerOf(peer), verify, peer.user.tenant);
   plan();
 }
 
 /** @param bytes that are read @param read called once, at once or later @returns whether it was called */
-export function takeRecordTurn(address: string, port: number, bytes: number, read: Work): boolean {
+export function takeRecordTurn(peer: PeerOfTenant, bytes: number, read: Work): boolean {
   const isNow = spentMs < turnMs;
   if (isNow) readRecords(read);
-  else (bytes <= fewBytes ? fewRecords : manyRecords).add(ownerOf(address, port), read);
+  else (bytes <= fewBytes ? fewRecords : manyRecords).add(ownerOf(peer), read, peer.user.tenant);
   plan();
   return isNow;
 }
 
-const ownerOf = (address: string, port: number) =>
+const ownerOf = ({ address, port }: PeerOfTenant) =>
   addressKey(address, String(port)).split(':').slice(0, 3).join(':');
 
 function readRecords(read: Work): void {

@@ -39,7 +39,7 @@ import { createLoginSessions, type LoginSessions } from './login_session.ts';
 import { LogoutNotifier } from './logout/notifier.ts';
 import { mountProvider } from './mount.ts';
 import { openCertificateReader } from './mtls/mtls.ts';
-import { OutgoingRequests, outgoingMax } from './outgoing_requests.ts';
+import { OutgoingRequests } from './outgoing_requests.ts';
 import { createSubjects, type SubjectOf } from './pairwise.ts';
 import { type ProtectedResource, registerProtectedResource } from './protected_resource.ts';
 import { logProtocol } from './protocol_log.ts';
@@ -109,10 +109,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const verifier = createVerifier(options, clients, () => keyring.refresh());
   const readCertificate = openCertificateReader(settings, config);
   // Strangers choose the hosts, whose handshakes must not delay requests of others.
-  const guarded = createGuardedFetch(
-    { ...options.egress, allowLoopback: config.insecureSubscribers },
-    { connectionsMax: outgoingMax },
-  );
+  const guarded = createGuardedFetch({ ...options.egress, allowLoopback: config.insecureSubscribers });
   const outgoing = new OutgoingRequests(limitRequestRate(guarded.fetch));
   let provider: Provider | undefined;
   let signingKeys: SigningKeys = { privateKeys: [], publicKeys: [] };

@@ -12,7 +12,7 @@ import { waitElsewhere } from '../http/overload/request_place.ts';
  * Requests to one origin at once, of which networks have shares, and how many of one network may wait. Anyone can name a path there as that of
  * an app.
  */
-export const outgoingMax = 16;
+const outgoingMax = 16;
 const waitingMax = 20;
 
 /** Requests to the servers of apps, with their turns. */

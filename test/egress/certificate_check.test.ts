@@ -62,7 +62,7 @@ async function alter(
 }
 
 async function open(port: number): Promise<TLSSocket> {
-  const { socket } = await connectGuarded(new URL(`https://one.apps.example:${port}`), options);
+  const { socket } = await connectGuarded(new URL(`https://one.apps.example:${port}`), options, null);
   return socket as TLSSocket;
 }
 
@@ -260,14 +260,18 @@ function certificateMessage(pem: string): Buffer {
 test('hosts that the operator named have no limits', async (t) => {
   const port = await serve(t, makeChain({ authorities: 20 }));
   const url = new URL(`https://one.apps.example:${port}`);
-  await assert.rejects(connectGuarded(url, { ...options, isNamedByOperator: true }), {
+  await assert.rejects(connectGuarded(url, { ...options, isNamedByOperator: true }, null), {
     code: 'tls_error',
     reason: 'self-signed certificate in certificate chain',
   });
-  const { socket } = await connectGuarded(new URL(`https://one.apps.example:${await serve(t, trusted)}`), {
-    ...options,
-    isNamedByOperator: true,
-  });
+  const { socket } = await connectGuarded(
+    new URL(`https://one.apps.example:${await serve(t, trusted)}`),
+    {
+      ...options,
+      isNamedByOperator: true,
+    },
+    null,
+  );
   await assertEchoes(socket as TLSSocket);
 });
 

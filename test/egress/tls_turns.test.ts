@@ -1,15 +1,19 @@
 /** Turns of what hosts send over TLS. */
 
 import assert from 'node:assert/strict';
+import { Socket } from 'node:net';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { waitForEvent } from '../../src/egress/socket_event.ts';
 import { takeHandshakeTurn, takeRecordTurn } from '../../src/egress/tls_turns.ts';
+
+const peerOf = (address: string, tenant: string | null = null) => ({ address, port: 443, user: { tenant } });
 
 test('addresses take turns at handshakes, one in each turn of the event loop', async () => {
   const verified: string[] = [];
   const { promise, resolve } = Promise.withResolvers<void>();
-  const ask = (address: string, name: string) => {
-    takeHandshakeTurn(address, 443, () => {
+  const ask = (address: string, name: string, tenant: string | null = null) => {
+    takeHandshakeTurn(peerOf(address, tenant), () => {
       verified.push(name);
       setImmediate(() => verified.push('|'));
       if (name === 'a4') setImmediate(resolve);
@@ -24,6 +28,20 @@ test('addresses take turns at handshakes, one in each turn of the event loop', a
   assert.equal(verified.join(''), 'a1|b1|c1|a2|c2|a3|a4|');
 });
 
+test('attack: a tenant with many handshakes at one address leaves each second turn to another tenant', async () => {
+  const verified: string[] = [];
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const ask = (tenant: string, name: string) =>
+    takeHandshakeTurn(peerOf('192.0.2.9', tenant), () => {
+      verified.push(name);
+      if (name === 'a5') resolve();
+    });
+  for (const name of ['a1', 'a2', 'a3', 'a4', 'a5']) ask('a', name);
+  for (const name of ['b1', 'b2']) ask('b', name);
+  await promise;
+  assert.deepEqual(verified, ['a1', 'b1', 'a2', 'b2', 'a3', 'a4', 'a5']);
+});
+
 /** Keeps the processor busy. */
 function work(ms: number): void {
   const until = performance.now() + ms;
@@ -33,7 +51,7 @@ function work(ms: number): void {
 test('records are read while there is time, then by turns of the addresses, few bytes first', async () => {
   const read: string[] = [];
   const ask = (name: string, bytes: number, ms: number) =>
-    takeRecordTurn(`192.0.2.${name.charCodeAt(0)}`, 443, bytes, () => {
+    takeRecordTurn(peerOf(`192.0.2.${name.charCodeAt(0)}`), bytes, () => {
       read.push(name);
       work(ms);
     });
@@ -52,4 +70,19 @@ test('records are read while there is time, then by turns of the addresses, few 
   await nextTurn();
   await nextTurn();
   assert.ok(ask('a5', 4_096, 0), 'a turn without records resets the time');
+});
+
+test('the time for which a handshake waits for its turn does not count for its timeout', async () => {
+  const startedAt = performance.now();
+  await assert.rejects(
+    waitForEvent(
+      new Socket(),
+      'secureConnect',
+      20,
+      () => new Error('late'),
+      () => 100,
+    ),
+    { message: 'late' },
+  );
+  assert.ok(performance.now() - startedAt >= 120);
 });

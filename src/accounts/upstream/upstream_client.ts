@@ -9,7 +9,8 @@
 import type * as OpenId from 'openid-client';
 import { isLoopbackHost } from '../../config/config.ts';
 import type { ConnectorOptions } from '../../egress/connector.ts';
-import { createGuardedFetch, fetchTimeoutMs, type GuardedFetch } from '../../egress/fetch.ts';
+import { fetchTimeoutMs, type GuardedFetch } from '../../egress/fetch.ts';
+import { createNamedFetch } from '../../egress/named_fetch.ts';
 import { OriginTurns } from '../../egress/origin_turns.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { readIdentity, type VerifiedIdentity } from './identity.ts';
@@ -97,12 +98,11 @@ export interface UpstreamClientOptions {
 export function createUpstreamClient(options: UpstreamClientOptions): UpstreamClient {
   const { provider, redirectUri } = options;
   const issuer = new URL(provider.issuer);
-  const { fetch, close } = createGuardedFetch(
+  const { fetch, close } = createNamedFetch(
     {
       ...options.egress,
       allowLoopback: isLoopbackHost(issuer.hostname),
       trustedHost: issuer.hostname.replace(/^\[(.*)\]$/, '$1'),
-      isNamedByOperator: true,
     },
     { connectionsMax: exchangesMax + 1 },
   );

@@ -28,6 +28,7 @@ export class Http1Connection implements Connection {
   readonly timings: GuardedConnection['timings'];
   readonly openedAt = performance.now();
   readonly #socket: Socket;
+  readonly #user: GuardedConnection['user'];
   readonly #host: string;
   readonly #reader: ResponseReader;
   readonly #idleMsMax: number;
@@ -43,12 +44,13 @@ export class Http1Connection implements Connection {
 
   /**
    * @param headCache cache of response heads, shared by the connections of one origin
-   * @param idleMsMax maximum milliseconds that the connection may stay idle
+   * @param idleMsMax maximum milliseconds that the connection may stay idle; 0 for a single exchange
    */
   constructor(opened: GuardedConnection, origin: URL, headCache: HeadCache, idleMsMax: number) {
     this.timings = opened.timings;
     this.#socket = opened.socket;
-    this.#host = `host: ${origin.host}\r\nconnection: keep-alive\r\n`;
+    this.#user = opened.user;
+    this.#host = `host: ${origin.host}\r\nconnection: ${idleMsMax > 0 ? 'keep-alive' : 'close'}\r\n`;
     this.#reader = new ResponseReader(headCache);
     this.#idleMsMax = idleMsMax;
     this.idleMs = idleMsMax;
@@ -75,9 +77,11 @@ export class Http1Connection implements Connection {
   start(exchange: Exchange): void {
     this.#exchange = exchange;
     this.#started += 1;
-    const { path, headers, body, responseBytesMax } = exchange.request;
+    const { method = 'POST', path, headers, body, responseBytesMax, tenant = null } = exchange.request;
+    this.#user.tenant = tenant;
     this.#reader.reset(responseBytesMax);
-    const head = `POST ${path} HTTP/1.1\r\n${this.#host}${headers}content-length: ${body.length}\r\n\r\n`;
+    const length = method === 'GET' ? '' : `content-length: ${body.length}\r\n`;
+    const head = `${method} ${path} HTTP/1.1\r\n${this.#host}${headers}${length}\r\n`;
     const socket = this.#socket;
     const bytes = head.length + body.length;
     const isEncrypted = socket instanceof TLSSocket;

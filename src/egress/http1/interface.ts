@@ -5,14 +5,18 @@
 import type { ConnectTimings } from '../connector.ts';
 import type { ResponseHeaders } from './response_head.ts';
 
-/** A POST request to an origin. */
+/** A request to an origin. */
 export interface HttpRequest {
+  /** Default: `POST`. A `GET` has no body. */
+  method?: 'GET' | 'POST';
   path: string;
   /** Lines like `content-type: application/json`, each with its CRLF. */
   headers: string;
   body: Buffer;
   /** Bytes of the response body that are kept, if not `responseBodyBytesMax`. */
   responseBytesMax?: number;
+  /** Who causes the request; default: nobody with a name. */
+  tenant?: string;
 }
 
 /** The parts of a response that have arrived. */

@@ -12,7 +12,8 @@ import type { TSchema } from 'typebox';
 import { isLoopbackHost } from '../../config/config.ts';
 import { allowListOf } from '../../egress/allow_list.ts';
 import { EgressError } from '../../egress/error.ts';
-import { type FetchLimits, TooLargeError } from '../../egress/fetch.ts';
+import { TooLargeError } from '../../egress/fetch.ts';
+import type { NamedFetchLimits } from '../../egress/named_fetch.ts';
 import { parseJson } from '../../http/json.ts';
 import { callerOfToken } from '../../http/overload/caller.ts';
 import type { OAuthSettings } from '../../oauth/settings.ts';
@@ -35,7 +36,11 @@ export interface ApiTarget {
 }
 
 /** Time for a call in milliseconds, size of its response in bytes, connections to one API. */
-export const apiLimits = { timeoutMs: 30_000, bytesMax: 1_048_576, connectionsMax: 48 } satisfies FetchLimits;
+export const apiLimits = {
+  timeoutMs: 30_000,
+  bytesMax: 1_048_576,
+  connectionsMax: 48,
+} satisfies NamedFetchLimits;
 
 const targetMembers: Readonly<Record<keyof ApiTarget, true>> = { resource: true, url: true, method: true };
 

@@ -30,11 +30,10 @@ import { Worker } from '../lanes/worker.ts';
 import { applyRetention, countExpiringParked } from '../log/retention.ts';
 import { addAcknowledgementMetrics } from '../reader/acknowledgement.ts';
 import { AgentControl } from '../sending/agent_control.ts';
-import { Authorizer } from '../sending/authorization.ts';
+import { Authorizer, tokenBytesMax } from '../sending/authorization.ts';
 import { DeliveryKeyring } from '../sending/delivery_keyring.ts';
 import { Presenter } from '../sending/presentation.ts';
 import { Sender } from '../sending/sender.ts';
-import { tokenConnectionsMax } from '../sending/token_turns.ts';
 import { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import { holdFailingAgents } from '../subscriptions/agent_hold.ts';
 import { disableFailing, warnFailing } from '../subscriptions/failing.ts';
@@ -132,7 +131,7 @@ class Engine {
     this.#db = db;
     this.#slowDb = slowDb;
     const { egress, clientCertificate } = settings;
-    this.#tokens = createGuardedFetch(egress, { connectionsMax: tokenConnectionsMax });
+    this.#tokens = createGuardedFetch(egress, { bytesMax: tokenBytesMax });
     this.#sender = new Sender({
       ...egress,
       ...(clientCertificate === null ? {} : { clientCertificate }),

@@ -241,7 +241,17 @@ export class AttemptStarter {
     const { refused } = attempt;
     attempt.token = authorization?.token ?? null;
     const request = buildRequest(
-      ...([subscription, template, keys, headerNames, event, facts, signers, authorization] as const),
+      ...([
+        subscription,
+        template,
+        keys,
+        headerNames,
+        event,
+        facts,
+        signers,
+        authorization,
+        lane.tenant.key,
+      ] as const),
     );
     const { timeoutMs, bodyBytesMax } = policyOf(subscription.format);
     if (bodyBytesMax !== null && request.body.length > bodyBytesMax) {

@@ -241,13 +241,13 @@ export class AgentControl {
     }
   }
 
-  async #send({ id, key, url, type, erased, secrets, body: content }: Message): Promise<void> {
+  async #send({ id, accountId, key, url, type, erased, secrets, body: content }: Message): Promise<void> {
     const { sender, db } = this.#options;
     const body = Buffer.from(JSON.stringify(content));
     const keys = createSigningKeys(secrets, 'standard');
     const headers = signedAgentLines(key, keys, { id: controlId(type), body, now: Date.now() });
     const { origin, pathname, search } = new URL(url);
-    const request = { origin, path: pathname + search, headers, body, traced: null };
+    const request = { origin, path: pathname + search, headers, body, traced: null, tenant: accountId };
     const { promise, resolve } = Promise.withResolvers<ExchangeResult>();
     sender.send(request, resolve, undefined, { timeoutMs: policyOf('agent').timeoutMs });
     const { status, error, isCancelled } = await promise;

@@ -28,6 +28,8 @@ export class AuthError extends Error {
 /** Maximum number of tokens in memory, and maximum characters of one. */
 const heldMax = 5_000;
 const tokenCharactersMax = 4_096;
+/** Maximum bytes of a response of a token URL. */
+export const tokenBytesMax = 16_384;
 /**
  * Seconds that a token is used if the response does not say how long it is valid; the least, so that a short validity does not double
  * the requests; the most; and how long before its end it is replaced.
@@ -159,7 +161,9 @@ export class Authorizer {
 
   async #request(account: string, auth: ClientCredentials, held: Held): Promise<Authorization> {
     try {
-      const issued = await this.#turns.run(auth.token_url, account, () => requestToken(this.#fetch, auth));
+      const issued = await this.#turns.run(auth.token_url, account, () =>
+        requestToken(this.#fetch, auth, account),
+      );
       if (issued === undefined) throw new AuthError('too many requests to the token URL are waiting');
       const { token, seconds } = issued;
       held.failure = null;
@@ -196,6 +200,7 @@ function keyOf(
 async function requestToken(
   fetch: GuardedFetch,
   { token_url: url, client_id: id, client_secret: secret, scope }: ClientCredentials,
+  tenant: string,
 ): Promise<{ token: string; seconds: number }> {
   const encoded = (text: string) => new URLSearchParams([['', text]]).toString().slice(1);
   const password = Buffer.from(`${encoded(id)}:${encoded(secret)}`).toString('base64');
@@ -211,6 +216,7 @@ async function requestToken(
       accept: 'application/json',
     },
     body: body.toString(),
+    tenant,
   });
   const answer = (await response.json().catch(() => null)) as Record<string, unknown> | null;
   if (response.status !== 200) {

@@ -118,7 +118,8 @@ export function buildRequest(
   event: EventContent,
   facts: AttemptFacts,
   signers: DeploymentSigners,
-  authorization?: Authorization,
+  authorization: Authorization | undefined,
+  tenant: string,
 ): OutgoingRequest {
   const { id, lines, body } =
     template.agent === null
@@ -128,7 +129,7 @@ export function buildRequest(
   const traced =
     event.traceparent === null ? null : { parent: event.traceparent, deliveryId: id, kind: event.kind };
   const isMutual = authorization?.isMutual ?? false;
-  return { origin: template.origin, path: template.path, headers, body, traced, isMutual };
+  return { origin: template.origin, path: template.path, headers, body, traced, isMutual, tenant };
 }
 
 /** What a subscriber gets, however it gets it: the delivery's id, the header lines without the static headers, and the body. */

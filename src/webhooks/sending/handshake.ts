@@ -17,12 +17,12 @@ import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
 import type { SignatureShape } from '../subscriptions/signature.ts';
 import type { SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
 import { controlId, signedAgentLines } from './agent_message.ts';
-import { AuthError, type Authorization, Authorizer } from './authorization.ts';
+import { AuthError, type Authorization, Authorizer, tokenBytesMax } from './authorization.ts';
 import { buildChallenge, type DeploymentSigners } from './delivery_request.ts';
 import type { ExchangeResult, OutgoingRequest } from './exchange.ts';
 import { createSigningKeys } from './secret_keys.ts';
 import { Sender } from './sender.ts';
-import { TokenTurns, tokenConnectionsMax } from './token_turns.ts';
+import { TokenTurns } from './token_turns.ts';
 
 /** The kind that the request names. */
 const verificationKind = 'verification';
@@ -112,7 +112,7 @@ export class Handshakes {
     this.#egress = egress;
     // The certificate is for the subscriber, not for its authorization server.
     const { clientCertificate: _certificate, ...plain } = egress;
-    this.#tokens = createGuardedFetch(plain, { connectionsMax: tokenConnectionsMax });
+    this.#tokens = createGuardedFetch(plain, { bytesMax: tokenBytesMax });
   }
 
   /** Whether every URL needs a handshake, also if its subscription does not ask for one. */
@@ -205,7 +205,16 @@ export class Handshakes {
     const { isMutual } = authorization;
     const isAgent = target.agentKey !== undefined;
     const limit = isAgent ? { responseBytesMax: agentResponseBytesMax } : {};
-    const request = { origin, path: pathname + search, headers, body, isMutual, traced: null, ...limit };
+    const request = {
+      origin,
+      path: pathname + search,
+      headers,
+      body,
+      isMutual,
+      traced: null,
+      tenant: account,
+      ...limit,
+    };
     this.#sender ??= new Sender(this.#egress);
     const result = await sendWithin(this.#sender, request, challengeMs);
     return result === null

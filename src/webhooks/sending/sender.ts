@@ -145,7 +145,8 @@ export class Sender {
     const admit = async ([address = '']: readonly string[]) => {
       if (exchange.isOver || !gate.admit(addressKey(address, port))) throw new NoRoom();
     };
-    connectGuarded(pool.origin, pool.isMutual ? this.#options : this.#plain, admit)
+    const { tenant = null } = exchange.request;
+    connectGuarded(pool.origin, pool.isMutual ? this.#options : this.#plain, tenant, admit)
       .then((opened) => {
         if (exchange.isOver || gate.admit(addressKey(opened.address, port)))
           return this.#use(opened, exchange);

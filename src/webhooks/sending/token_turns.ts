@@ -18,8 +18,6 @@ const recentMs = 250;
 /** Requests to one origin at once, for each place of a recent one; and those of one account. */
 const runningPerRecent = 4;
 const runningMaxOfAccount = 2;
-/** Connections to one origin that are needed. */
-export const tokenConnectionsMax = recentMax.known * runningPerRecent;
 /** Requests per second to an unknown origin, and at once after a quiet time. */
 const unknownRate = { perSecond: 5, burst: 20 };
 /** Milliseconds that a request waits for its turn. */

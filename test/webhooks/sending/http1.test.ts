@@ -299,7 +299,7 @@ test('a request still in the send buffer is not overwritten by the next', async 
     const memory = { bytes: null, head: null };
     const origin = new URL('http://hooks.example');
     return new Http1Connection(
-      { socket: socket as Socket, timings, address: '127.0.0.1' },
+      { socket: socket as Socket, timings, address: '127.0.0.1', user: { tenant: null } },
       origin,
       memory,
       1_000,
