@@ -27,6 +27,7 @@ import {
   type Row,
   rawColumnList,
   readableByAll,
+  shownColumns,
   tableOf,
 } from '../src/collections/resource.ts';
 import type { ResourceType } from '../src/collections/resource_type.ts';
@@ -109,7 +110,7 @@ async function byCells(type: ResourceType, principal: Principal): Promise<string
 /** The statement of list.ts, with rows instead of aggregates. */
 async function byObjects(db: Database, type: ResourceType, principal: Principal): Promise<string> {
   const { accountId } = principal;
-  const columns = sql`${rawColumnList(type)}, version`;
+  const columns = sql`${rawColumnList(shownColumns(type))}, version`;
   const { rows } = await sql<Row>`
     select ${columnList(type, 'v')} from (
       select * from (

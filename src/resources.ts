@@ -49,6 +49,8 @@ export interface ResourceParts {
   logDb: Database;
   waker: FanOutWaker;
   limiter: RateLimiter;
+  /** Limits what accounts add to resources of others. */
+  additions: RateLimiter;
   scopes: ScopeCatalogue;
   authorization: Authorization;
   webhooks: Webhooks;
@@ -67,9 +69,12 @@ export function withOwnResources({ oauth, mcp }: Platform, baseUrl: string): OAu
 }
 
 export function registerResources(app: FastifyInstance, parts: ResourceParts): void {
-  const { db, waker, limiter, platform, webhooks, authorization } = parts;
+  const { db, waker, limiter, additions, platform, webhooks, authorization } = parts;
   const { onPublished } = webhooks;
-  const operations = createOperations({ db, wake: () => waker.wake(), onPublished }, platform.collections);
+  const operations = createOperations(
+    { db, additions, wake: () => waker.wake(), onPublished },
+    platform.collections,
+  );
   const guard = limitGuard(authorization.guard, limiter);
   registerApi(app, (api) => {
     showRateLimit(api);

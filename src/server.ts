@@ -160,6 +160,10 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   const limiter = new RateLimiter(db, config.rateLimitPerMinute);
   limiter.start();
   opened.defer('rate limits', () => limiter.stop());
+  // Each sub-collection multiplies the limit with its own.
+  const additions = new RateLimiter(db, Math.min(config.rateLimitPerMinute, 1));
+  additions.start();
+  opened.defer('limits of additions', () => additions.stop());
   const authorization = await createAuthorization({
     app,
     db,
@@ -262,6 +266,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
     logDb,
     waker,
     limiter,
+    additions,
     scopes,
     authorization,
     webhooks,

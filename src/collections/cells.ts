@@ -20,7 +20,7 @@ export interface Cells {
   ids: readonly string[];
   /** For a sub-collection: the parent of each resource. */
   parentIds: readonly string[];
-  /** Cells by column, in the order of the page. */
+  /** Cells by column that was read, in the order of the page. */
   columns: ReadonlyMap<string, readonly string[]>;
 }
 
@@ -32,22 +32,20 @@ export type CellsRow = Readonly<Record<string, string | null>>;
  * @param alias the alias of the subquery with the rows of the page
  * @param order the `order by` list of the page. Each aggregate repeats it, because the order of its input is not guaranteed.
  */
-export function cellList(type: ResourceType, alias: string, order: string): RawBuilder<unknown> {
+export function cellList(columns: readonly NamedColumn[], alias: string, order: string): RawBuilder<unknown> {
   const key = `${alias} ${order}`;
-  const known = cellLists.get(type) ?? new Map<string, RawBuilder<unknown>>();
-  cellLists.set(type, known);
+  const known = cellLists.get(columns) ?? new Map<string, RawBuilder<unknown>>();
+  cellLists.set(columns, known);
   const list =
     known.get(key) ??
     sql.raw(
-      shownColumns(type)
-        .map((column) => `${aggregate(column, alias, order)} as ${identifier(column.name)}`)
-        .join(', '),
+      columns.map((column) => `${aggregate(column, alias, order)} as ${identifier(column.name)}`).join(', '),
     );
   known.set(key, list);
   return list;
 }
 
-const cellLists = new WeakMap<ResourceType, Map<string, RawBuilder<unknown>>>();
+const cellLists = new WeakMap<readonly NamedColumn[], Map<string, RawBuilder<unknown>>>();
 
 /** Ids are never null and need no escaping. Joining them costs PostgreSQL half as much as `json_agg`. */
 function aggregate({ name, column, isId }: NamedColumn, alias: string, order: string): string {
@@ -58,14 +56,14 @@ function aggregate({ name, column, isId }: NamedColumn, alias: string, order: st
 }
 
 /** Splits the arrays that `cellList` selected. */
-export function readCells(type: ResourceType, row: CellsRow): Cells {
-  const columns = new Map<string, readonly string[]>();
-  for (const { name, column, isId } of shownColumns(type)) {
+export function readCells(columns: readonly NamedColumn[], row: CellsRow): Cells {
+  const cells = new Map<string, readonly string[]>();
+  for (const { name, column, isId } of columns) {
     const text = row[name] ?? null;
-    if (isId) columns.set(name, split(text).map(quoted));
-    else columns.set(name, text === null ? [] : readers[column](text));
+    if (isId) cells.set(name, split(text).map(quoted));
+    else cells.set(name, text === null ? [] : readers[column](text));
   }
-  return { ids: split(row.id), parentIds: split(row.parent_id), columns };
+  return { ids: split(row.id), parentIds: split(row.parent_id), columns: cells };
 }
 
 /** Makes the cells of a single row, as read with `columnList`. */

@@ -28,6 +28,8 @@ const namePattern = /^[a-z][a-z0-9_]*$/;
 const nameCharactersMax = 30;
 /** Limit of fields per collection. */
 const fieldsMax = 200;
+const addedPerMinuteDefault = 60;
+const addedPerMinuteMax = 1_000_000;
 /** Limit of expansions per type. They share the limit of embedded resources per response. */
 const expansionsMax = 5;
 /** Columns and members of every resource. */
@@ -67,6 +69,10 @@ export function compileCollection(
     reportUnknown(child, childMembers, childPlace, report);
     const compiled = compileCommon(child, childPlace, report, type);
     compiled.createdBy = child.createdBy ?? 'readers';
+    compiled.addedPerMinute = child.addedPerMinute ?? addedPerMinuteDefault;
+    if (!isAddedPerMinute(compiled.addedPerMinute)) {
+      report(`${childPlace}.addedPerMinute`, `it must be an integer from 1 to ${addedPerMinuteMax}`);
+    }
     compiled.expansions = compileExpansions(
       child.expansions,
       [{ name: type.item, type }],
@@ -132,6 +138,7 @@ function compileCommon(
     bodies: pickVersions(declaration),
     parent,
     createdBy: 'readers',
+    addedPerMinute: addedPerMinuteDefault,
     children: [],
     expansions: [],
     tools: false,
@@ -358,6 +365,10 @@ function compileExample(type: ResourceType, place: string, report: Report): void
 }
 
 const nameReason = `it must consist of lower-case letters, digits and _, with at most ${nameCharactersMax} characters`;
+
+function isAddedPerMinute(value: unknown): boolean {
+  return Number.isInteger(value) && Number(value) >= 1 && Number(value) <= addedPerMinuteMax;
+}
 
 function isName(name: unknown): name is string {
   return typeof name === 'string' && namePattern.test(name) && name.length <= nameCharactersMax;

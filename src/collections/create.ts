@@ -12,8 +12,8 @@ import { Problem } from '../http/problem.ts';
 import { type ColumnType, toColumn } from './column.ts';
 import { eventBody } from './kinds.ts';
 import { fragment, identifier } from './literal.ts';
-import { columnList, type OwnedRow, readableByAll, tableOf, toMembers } from './resource.ts';
-import type { Field, ResourceType } from './resource_type.ts';
+import { columnList, type Row, readableByAll, tableOf, toMembers } from './resource.ts';
+import { isChangeable, type ResourceType } from './resource_type.ts';
 
 /** A resource to create. */
 export interface NewResource {
@@ -26,16 +26,44 @@ export interface NewResource {
   traceparent: string | null;
 }
 
+/** A resource that its author may create. */
+export interface AllowedResource extends NewResource {
+  /** Who its events belong to. */
+  owner: string;
+}
+
 /**
- * Waits for no deletion, because others share the statement.
- * @returns the rows in order, and their events. A row is undefined if its author cannot read the parent or add to it, or if another
- *   transaction deletes the parent or the author.
+ * Finds the owner of each resource, and locks the parents. Waits for no deletion, because others share the statement.
+ * @returns in order: the author, or in a sub-collection the parent's owner. Undefined if the author cannot read the parent or add to it, or if
+ *   another transaction deletes the parent.
+ */
+export async function findOwners(
+  tx: Transaction,
+  type: ResourceType,
+  given: readonly NewResource[],
+): Promise<(string | undefined)[]> {
+  if (type.parent === null || given.length === 0) return given.map(({ author }) => author);
+  const mayAdd = type.createdBy === 'owner' ? sql`false` : readableByAll(type.parent, 'p');
+  // The foreign key locks these rows anyway, but would wait for a deletion.
+  const { rows } = await sql<{ id: string; author: string; isOpen: boolean }>`
+    select p.id, p.author, ${mayAdd} as "isOpen" from ${tableOf(type.parent)} p
+    where p.id = any(${given.map(({ parentId }) => parentId)}::uuid[]) for key share skip locked`.execute(tx);
+  const parents = new Map(rows.map((row) => [row.id, row]));
+  return given.map(({ author, parentId }) => {
+    const parent = parents.get((parentId as string).toLowerCase());
+    return parent?.isOpen || parent?.author === author ? parent?.author : undefined;
+  });
+}
+
+/**
+ * Waits for no deletion either.
+ * @returns the rows in order, and their events. A row is undefined if another transaction deletes the author.
  */
 export async function createResources(
   tx: Transaction,
   type: ResourceType,
-  given: readonly NewResource[],
-): Promise<{ rows: (OwnedRow | undefined)[]; events: StoredEvent[] }> {
+  given: readonly AllowedResource[],
+): Promise<{ rows: (Row | undefined)[]; events: StoredEvent[] }> {
   const ids = given.map(() => newId());
   const inserted = await insertResources(tx, type, ids, given);
   const byId = new Map(inserted.map((row) => [row.id, row]));
@@ -44,15 +72,16 @@ export async function createResources(
   const events = await insertEvents(
     tx,
     rows.flatMap((row, index) => {
-      if (row === undefined) return [];
+      const resource = given[index];
+      if (row === undefined || resource === undefined) return [];
       const body = eventBody(type, toMembers(type, row), row.parent_id ?? row.id);
       return {
         id: newId(),
-        accountId: row._owner,
+        accountId: resource.owner,
         kind: `${type.item}.created`,
         version: type.bodies.version ?? null,
         body: Buffer.from(JSON.stringify(body)),
-        traceparent: given[index]?.traceparent ?? null,
+        traceparent: resource.traceparent,
       };
     }),
   );
@@ -72,81 +101,48 @@ async function insertResources(
   tx: Transaction,
   type: ResourceType,
   ids: readonly string[],
-  given: readonly NewResource[],
-): Promise<OwnedRow[]> {
+  given: readonly AllowedResource[],
+): Promise<Row[]> {
+  const standard: GivenColumn[] = [
+    { name: 'id', column: 'uuid', values: ids },
+    { name: 'author', column: 'uuid', values: given.map(({ author }) => author) },
+  ];
+  if (type.parent !== null) {
+    standard.push({ name: 'parent_id', column: 'uuid', values: given.map(({ parentId }) => parentId) });
+  }
   const columns = [
-    { column: 'uuid' as const, values: ids },
-    { column: 'uuid' as const, values: given.map(({ author }) => author) },
-    ...type.fields.map((field) => ({
-      column: field.column,
+    ...standard,
+    ...type.fields.map(({ name, column, default: initial }) => ({
+      name,
+      column,
       values: given.map(({ values }) =>
-        toColumn(field.column, Object.hasOwn(values, field.name) ? values[field.name] : field.default),
+        toColumn(column, Object.hasOwn(values, name) ? values[name] : initial),
       ),
     })),
   ];
-  // Use generated names, because field names could clash with others in the statement.
-  const names = columns.map((_column, index) => `c${index}`);
-  const arrays = sql.join(columns.map(({ column, values }) => sql`${values}::${fragment(column)}[]`));
-  const fields = names.slice(2);
+  const times = isChangeable(type) ? ['created_at', 'updated_at'] : ['created_at'];
   const createdAt = new Date();
-  // The foreign key locks these rows anyway, but would wait for a deletion.
-  const writer = sql`writer as materialized (
+  // Use generated names, because field names could clash with others in the statement.
+  const names = fragment(columns.map((_column, index) => `c${index}`).join(', '));
+  const arrays = sql.join(columns.map(({ column, values }) => sql`${values}::${fragment(column)}[]`));
+  const targets = [...columns.map(({ name }) => name), ...times].map(identifier).join(', ');
+  // The foreign key locks the authors anyway, but would wait for a deletion.
+  const { rows } = await sql<Row>`
+    with writer as materialized (
       select id from accounts where id = any(${given.map(({ author }) => author)}::uuid[]) for key share skip locked
-    )`;
-  if (type.parent === null) {
-    const { rows } = await sql<OwnedRow>`
-      with ${writer}
-      insert into ${tableOf(type)} (id, author, created_at, updated_at, ${fieldList(type.fields)})
-      select c0, c1, ${createdAt}::timestamptz, ${createdAt}::timestamptz, ${fragment(fields.join(', '))}
-      from unnest(${arrays}) as given (${fragment(names.join(', '))})
-      join writer on writer.id = given.c1
-      returning ${columnList(type)}, author as _owner`.execute(tx);
-    return rows;
-  }
-  return insertChildren(tx, type, type.parent, { names, fields, arrays, writer, createdAt, given });
-}
-
-interface Unnested {
-  names: readonly string[];
-  fields: readonly string[];
-  arrays: ReturnType<typeof sql.join>;
-  writer: ReturnType<typeof sql.join>;
-  createdAt: Date;
-  given: readonly NewResource[];
-}
-
-/** One statement checks that the author may add to the parent, and inserts. */
-async function insertChildren(
-  tx: Transaction,
-  type: ResourceType,
-  parent: ResourceType,
-  { names, fields, arrays, writer, createdAt, given }: Unnested,
-): Promise<OwnedRow[]> {
-  const parents = given.map(({ parentId }) => parentId);
-  const mayAdd = type.createdBy === 'owner' ? sql`false` : readableByAll(parent, 'p');
-  const { rows } = await sql<OwnedRow>`
-    with ${writer},
-    parent as materialized (
-      select p.id, p.author, ${mayAdd} as is_open from ${tableOf(parent)} p
-      where p.id = any(${parents}::uuid[]) for key share skip locked
-    ),
-    added as (
-      insert into ${tableOf(type)} (id, parent_id, author, created_at, ${fieldList(type.fields)})
-      select c0, parent.id, c1, ${createdAt}::timestamptz, ${fragment(fields.join(', '))}
-      from unnest(${arrays}, ${parents}::uuid[]) as given (${fragment([...names, '_parent'].join(', '))})
-      join parent on parent.id = given._parent
-      join writer on writer.id = given.c1
-      where parent.author = given.c1 or parent.is_open
-      returning ${columnList(type)}
     )
-    select added.*, parent.author as _owner from added join parent on parent.id = added.parent_id`.execute(
-    tx,
-  );
+    insert into ${tableOf(type)} (${fragment(targets)})
+    select ${names}, ${sql.join(times.map(() => sql`${createdAt}::timestamptz`))}
+    from unnest(${arrays}) as given (${names})
+    join writer on writer.id = given.c1
+    returning ${columnList(type)}`.execute(tx);
   return rows;
 }
 
-function fieldList(fields: readonly Field[]) {
-  return fragment(fields.map((field) => identifier(field.name)).join(', '));
+interface GivenColumn {
+  name: string;
+  column: ColumnType;
+  values: readonly unknown[];
 }
 
 /** A parameter with an explicit type, where PostgreSQL cannot infer it. */

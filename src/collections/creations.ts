@@ -1,6 +1,8 @@
 /**
  * Batches creations of one collection, so that they share statements and commits (database/batcher.ts). Each request gets
  * its own response, and an invalid one fails alone.
+ *
+ * Events of a sub-collection use the queues of the parent's owner. So what an account adds to parents of others is limited.
  */
 
 import { Batcher } from '../database/batcher.ts';
@@ -9,28 +11,36 @@ import type { StoredEvent } from '../events/store.ts';
 import { claimKeys, type KeyedRequest, storeResponses } from '../http/idempotency.ts';
 import type { JsonResponse } from '../http/json_response.ts';
 import { Problem } from '../http/problem.ts';
-import { createResources, type NewResource } from './create.ts';
-import type { OwnedRow } from './resource.ts';
+import type { RateLimiter } from '../http/rate_limit.ts';
+import { createResources, findOwners, type NewResource } from './create.ts';
+import type { Row } from './resource.ts';
 import type { ResourceType } from './resource_type.ts';
 
 export interface Creation extends NewResource {
   keyed: KeyedRequest | undefined;
   /** Returns the response for the created row. */
-  show: (row: OwnedRow) => JsonResponse;
+  show: (row: Row) => JsonResponse;
 }
 
 /** Undefined if the author cannot read the parent or add to it. */
 type Created = JsonResponse | undefined;
 
-/** @returns a function that creates a resource on behalf of an owner, whose requests share a limit */
+/**
+ * @param additions limits what an account adds per minute to resources of others; each sub-collection multiplies its limit
+ * @returns a function that creates a resource on behalf of an owner, whose requests share a limit
+ */
 export function batchCreations(
   db: Database,
   type: ResourceType,
+  additions: RateLimiter,
   onPublished: (events: StoredEvent[]) => void,
 ): (owner: string, creation: Creation, bytes: number) => Promise<Created> {
+  const refusalOf = limitAdditions(type, additions);
   const batcher = new Batcher<Creation, Created>({
     execute: async (creations) => {
-      const { outcomes, events } = await db.transaction().execute((tx) => createAll(tx, type, creations));
+      const { outcomes, events } = await db
+        .transaction()
+        .execute((tx) => createAll(tx, type, creations, refusalOf));
       onPublished(events);
       return outcomes;
     },
@@ -38,17 +48,48 @@ export function batchCreations(
   return (owner, creation, bytes) => batcher.add(owner, creation, bytes);
 }
 
+type RefusalOf = (creation: Creation, owner: string) => Problem | undefined;
+
+/** @returns a function that counts a creation, and returns a Problem above the limit */
+function limitAdditions(type: ResourceType, additions: RateLimiter): RefusalOf {
+  // The batcher divides a batch that the database refuses, and runs the parts again.
+  const counted = new WeakSet<Creation>();
+  const what = `${type.name} on ${type.parent?.name} of others`;
+  return (creation, owner) => {
+    if (owner === creation.author || counted.has(creation)) return undefined;
+    try {
+      additions.count(`added ${type.table} ${creation.author}`, type.addedPerMinute, what);
+    } catch (error) {
+      if (error instanceof Problem) return error;
+      throw error;
+    }
+    counted.add(creation);
+    return undefined;
+  };
+}
+
 async function createAll(
   tx: Transaction,
   type: ResourceType,
   creations: readonly Creation[],
+  refusalOf: RefusalOf,
 ): Promise<{ outcomes: PromiseSettledResult<Created>[]; events: StoredEvent[] }> {
   const before = await findStoredResponses(tx, creations);
   const open = creations.filter((creation) => !before.has(creation));
-  const { rows, events } =
-    open.length === 0 ? { rows: [], events: [] } : await createResources(tx, type, open);
-  const created = new Map<Creation, JsonResponse>();
+  const owners = await findOwners(tx, type, open);
+  const allowed: { creation: Creation; owner: string }[] = [];
   for (const [index, creation] of open.entries()) {
+    const owner = owners[index];
+    if (owner === undefined) continue;
+    const refusal = refusalOf(creation, owner);
+    if (refusal === undefined) allowed.push({ creation, owner });
+    else before.set(creation, refusal);
+  }
+  const given = allowed.map(({ creation, owner }) => ({ ...creation, owner }));
+  const { rows, events } =
+    given.length === 0 ? { rows: [], events: [] } : await createResources(tx, type, given);
+  const created = new Map<Creation, JsonResponse>();
+  for (const [index, { creation }] of allowed.entries()) {
     const row = rows[index];
     if (row !== undefined) created.set(creation, creation.show(row));
   }

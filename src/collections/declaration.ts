@@ -104,6 +104,11 @@ export interface CollectionDeclaration<F extends Fields> extends Common<F> {
 export interface ChildDeclaration<F extends Fields> extends Common<F> {
   /** Who may add resources: all users who can read the parent (the default), or only its owner. */
   createdBy?: 'readers' | 'owner';
+  /**
+   * How many resources an account may add per minute, with all its apps, to parents of other accounts. Default: 60. Each of their events uses the
+   * queues of the parent's owner.
+   */
+  addedPerMinute?: number;
   /** As of a collection, for its tools `list` and `create`. */
   mcp?: ChildTools | false;
 }
@@ -147,6 +152,7 @@ export const collectionMembers: Readonly<Record<keyof AnyCollectionDeclaration, 
 export const childMembers: Readonly<Record<keyof AnyChildDeclaration, true>> = {
   ...commonMembers,
   createdBy: true,
+  addedPerMinute: true,
 };
 export const actionMembers: Readonly<Record<keyof Action<Fields>, true>> = {
   description: true,

@@ -12,7 +12,7 @@ import { writeCursor } from './cursor.ts';
 import { fragment } from './literal.ts';
 import { orderDefault } from './query.ts';
 import { pathOf, resourceWriter, writeAll } from './representation.ts';
-import { bytesOf, rawColumnList, readableByAll, tableOf } from './resource.ts';
+import { bytesOf, rawColumnList, readableByAll, shownColumns, tableOf } from './resource.ts';
 import type { Expansion, ResourceType } from './resource_type.ts';
 
 /** Limit of embedded resources per resource and sub-collection. */
@@ -76,12 +76,13 @@ async function readResources(
   type: ResourceType,
   ids: readonly string[],
 ): Promise<Map<string, string>> {
+  const columns = shownColumns(type);
   const { rows } = await sql<CellsRow>`
-    select ${cellList(type, 'v', 'v.id')} from (
-      select ${rawColumnList(type)} from ${tableOf(type)}
+    select ${cellList(columns, 'v', 'v.id')} from (
+      select ${rawColumnList(columns)} from ${tableOf(type)}
        where id = any(${ids}::uuid[]) and (author = ${principal.accountId} or ${readableByAll(type)})
     ) as v`.execute(db);
-  const cells = readCells(type, rows[0] as CellsRow);
+  const cells = readCells(columns, rows[0] as CellsRow);
   const write = resourceWriter(type, principal, cells);
   return new Map(cells.ids.map((id, index) => [id, write(index)]));
 }
@@ -103,6 +104,7 @@ async function readPages(
   const newestOf = (id: string) =>
     sql`from ${tableOf(type)} where parent_id >= ${fragment(id)} and parent_id <= ${fragment(id)}
       order by parent_id desc, id desc limit ${size + 1}`;
+  const columns = shownColumns(type);
   // JSON is made only of what is shown: of a thousand long comments it takes PostgreSQL a second.
   const { rows } = await sql<CellsRow & { _parent: string; _read: string | null }>`
     with wanted as (
@@ -115,18 +117,18 @@ async function readPages(
       select wanted.*, coalesce(
         sum(page._bytes) over (order by _place rows between unbounded preceding and 1 preceding), 0) as _before
       from wanted cross join lateral (
-        select sum(${bytesOf(type)}) as _bytes from (select ${rawColumnList(type)} ${newestOf('wanted._parent')}) as v
+        select sum(${bytesOf(columns)}) as _bytes from (select ${rawColumnList(columns)} ${newestOf('wanted._parent')}) as v
       ) as page
     )
     select _parent, page.*, (select min(_place) - 1 from counted where _before > ${embeddedBytesMax})::text as _read
     from counted cross join lateral (
-      select ${cellList(type, 'v', 'v.id desc')} from (select ${rawColumnList(type)} ${newestOf('counted._parent')}) as v
+      select ${cellList(columns, 'v', 'v.id desc')} from (select ${rawColumnList(columns)} ${newestOf('counted._parent')}) as v
     ) as page
     where _before <= ${embeddedBytesMax}`.execute(db);
   const texts = new Map(
     rows.map((row) => {
       const path = `${pathOf(parent, { id: row._parent })}/${type.name}?limit=${size}`;
-      return [row._parent, writePage(type, principal, readCells(type, row), size, path)];
+      return [row._parent, writePage(type, principal, readCells(columns, row), size, path)];
     }),
   );
   return { texts, read: Number(rows[0]?._read ?? parentIds.length) };

@@ -5,7 +5,8 @@
  * A collection is read in two parts: the user's own resources, and readable resources of others. Each part is at most one page long. With at
  * most one condition it is read from an index in the order of the list; other lists take turns (list_turns.ts).
  *
- * All clients of a node share its memory and its server thread, so a page also ends when its values are large.
+ * All clients of a node share its memory and its server thread, so a page also ends when its values are large. Columns that the client leaves out are
+ * not read: PostgreSQL stores large values apart from their rows.
  */
 
 import { type RawBuilder, sql } from 'kysely';
@@ -17,7 +18,16 @@ import { typedParameter } from './create.ts';
 import { type Place, readCursor, writeCursor } from './cursor.ts';
 import { fragment, identifier } from './literal.ts';
 import type { ListQuery } from './query.ts';
-import { bytesOf, findVisible, notFound, rawColumnList, readableByAll, tableOf } from './resource.ts';
+import {
+  bytesOf,
+  columnsToRead,
+  findVisible,
+  type NamedColumn,
+  notFound,
+  rawColumnList,
+  readableByAll,
+  tableOf,
+} from './resource.ts';
 import type { ResourceType } from './resource_type.ts';
 import { orderExpression, orderType } from './table.ts';
 
@@ -49,7 +59,8 @@ export async function listResources(
   if (type.parent !== null && (await findVisible(db, type.parent, principal, parentId ?? '')) === undefined) {
     throw notFound(type.parent);
   }
-  const part = partOf(type, query, name, after);
+  const columns = columnsToRead(type, query.fields);
+  const part = partOf(type, columns, query, name, after);
   const author = query.filters.find((filter) => filter.name === 'author')?.value;
   const row = await select(db, type, principal, part, author, parentId).catch((error: unknown) => {
     // SQLSTATE class 22: the column's type rejects the cursor's key, so the cursor is forged or of another list.
@@ -58,7 +69,7 @@ export async function listResources(
     }
     throw error;
   });
-  const cells = readCells(type, row);
+  const cells = readCells(columns, row);
   const fitting = Math.max(Number(row._fitting), 1);
   const count = Math.min(cells.ids.length, query.limit, fitting);
   const nextAfter = (shown: number) => {
@@ -74,6 +85,8 @@ export async function listResources(
 interface Part {
   /** Columns of the inner queries. */
   columns: RawBuilder<unknown>;
+  /** Bytes of a row, for the outer queries. */
+  bytes: RawBuilder<unknown>;
   /** Aggregates of the outer query. */
   cells: RawBuilder<unknown>;
   /** Filters and the position to start after. */
@@ -83,7 +96,13 @@ interface Part {
   limit: RawBuilder<unknown>;
 }
 
-function partOf(type: ResourceType, query: ListQuery, name: string, after: Place | undefined): Part {
+function partOf(
+  type: ResourceType,
+  columns: readonly NamedColumn[],
+  query: ListQuery,
+  name: string,
+  after: Place | undefined,
+): Part {
   const expression = fragment(orderExpression(type, name));
   const isDescending = query.order.startsWith('-');
   const direction = fragment(isDescending ? 'desc' : 'asc');
@@ -104,11 +123,12 @@ function partOf(type: ResourceType, query: ListQuery, name: string, after: Place
     .slice(hasKey ? 0 : 1)
     .map((key) => `${key} ${isDescending ? 'desc' : 'asc'}`)
     .join(', ');
-  const cells = cellList(type, 'v', outerOrder);
+  const cells = cellList(columns, 'v', outerOrder);
   return {
     columns: hasKey
-      ? sql`${rawColumnList(type)}, ${expression} as _sort_value, (${expression})::text as _sort_key`
-      : rawColumnList(type),
+      ? sql`${rawColumnList(columns)}, ${expression} as _sort_value, (${expression})::text as _sort_key`
+      : rawColumnList(columns),
+    bytes: bytesOf(columns),
     cells: hasKey
       ? sql`${cells}, json_agg(v._sort_key order by ${fragment(outerOrder)})::text as _sort_keys`
       : cells,
@@ -124,7 +144,7 @@ async function select(
   db: Database,
   type: ResourceType,
   { accountId }: Principal,
-  { columns, cells, where, order, outerOrder, limit }: Part,
+  { columns, bytes, cells, where, order, outerOrder, limit }: Part,
   author: unknown,
   parentId: string | undefined,
 ): Promise<CellsRow> {
@@ -148,7 +168,7 @@ async function select(
     select ${cells}, (count(*) filter (where v._before + v._bytes <= ${pageBytesMax}))::text as _fitting from (
       select v.*, coalesce(sum(v._bytes) over (
         order by ${outerOrder} rows between unbounded preceding and 1 preceding), 0) as _before
-      from (select v.*, ${bytesOf(type)} as _bytes from (${found}) as v) as v
+      from (select v.*, ${bytes} as _bytes from (${found}) as v) as v
     ) as v
     where v._before <= ${pageBytesMax}`.execute(db);
   return rows[0] as CellsRow;

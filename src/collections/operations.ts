@@ -162,7 +162,8 @@ function listOperation(type: ResourceType): Operation {
       {
         name: 'limit',
         in: 'query',
-        description: 'The maximum number of resources on the page. Large resources make it shorter.',
+        description:
+          'The maximum number of resources on the page. Large resources make it shorter, unless `fields` leaves out their large members.',
         schema: Type.Integer({ minimum: 1, maximum: pageSizeMax, default: pageSizeDefault }),
       },
       {

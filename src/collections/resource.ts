@@ -41,14 +41,10 @@ export function columnList(type: ResourceType, alias = ''): RawBuilder<unknown> 
   });
 }
 
-/** The columns of a page without conversion, for subqueries. */
-export function rawColumnList(type: ResourceType): RawBuilder<unknown> {
-  return cached(rawColumnLists, type, '', () =>
-    sql.raw(
-      shownColumns(type)
-        .map(({ name }) => identifier(name))
-        .join(', '),
-    ),
+/** Columns of a page without conversion, for subqueries. */
+export function rawColumnList(columns: readonly NamedColumn[]): RawBuilder<unknown> {
+  return cached(rawColumnLists, columns, '', () =>
+    sql.raw(columns.map(({ name }) => identifier(name)).join(', ')),
   );
 }
 
@@ -61,17 +57,17 @@ export function tableOf(type: ResourceType): RawBuilder<unknown> {
   return cached(tables, type, '', () => sql.raw(identifier(type.table)));
 }
 
-type Cache = WeakMap<ResourceType, Map<string, RawBuilder<unknown>>>;
+type Cache = WeakMap<object, Map<string, RawBuilder<unknown>>>;
 const columnLists: Cache = new WeakMap();
 const rawColumnLists: Cache = new WeakMap();
 const readables: Cache = new WeakMap();
 const tables: Cache = new WeakMap();
 const sizes: Cache = new WeakMap();
 
-/** Caches parts of statements, which never change. */
-function cached(cache: Cache, type: ResourceType, key: string, make: () => RawBuilder<unknown>) {
-  const known = cache.get(type) ?? new Map<string, RawBuilder<unknown>>();
-  cache.set(type, known);
+/** Caches parts of statements of a type or of a list of columns, which never change. */
+function cached(cache: Cache, of: object, key: string, make: () => RawBuilder<unknown>) {
+  const known = cache.get(of) ?? new Map<string, RawBuilder<unknown>>();
+  cache.set(of, known);
   const part = known.get(key) ?? make();
   known.set(key, part);
   return part;
@@ -102,13 +98,27 @@ export function shownColumns(type: ResourceType): readonly NamedColumn[] {
   return columns;
 }
 
+/**
+ * The columns that a list reads: ids, the members to show, and what the guards of actions compare for their links. What clients leave out may be
+ * large.
+ * @param fields the members to show beside `id` and `_links`; undefined for all
+ */
+export function columnsToRead(
+  type: ResourceType,
+  fields: ReadonlySet<string> | undefined,
+): readonly NamedColumn[] {
+  if (fields === undefined) return shownColumns(type);
+  const guarded = new Set(type.actions.flatMap(({ guard }) => guard.map(({ field }) => field.name)));
+  return shownColumns(type).filter(({ name, isId }) => isId || fields.has(name) || guarded.has(name));
+}
+
 /** The bytes of a resource's texts and documents in a subquery `v`. Other values are short. */
-export function bytesOf(type: ResourceType): RawBuilder<unknown> {
-  return cached(sizes, type, '', () => {
-    const columns = shownColumns(type)
+export function bytesOf(columns: readonly NamedColumn[]): RawBuilder<unknown> {
+  return cached(sizes, columns, '', () => {
+    const lengths = columns
       .filter(({ column }) => column === 'text' || column === 'jsonb')
       .map(({ name }) => `coalesce(octet_length(v.${identifier(name)}::text), 0)`);
-    return sql.raw(['0', ...columns].join(' + '));
+    return sql.raw(['0', ...lengths].join(' + '));
   });
 }
 

@@ -14,6 +14,7 @@ import { readIdempotencyKey, runIdempotent } from '../http/idempotency.ts';
 import type { JsonResponse } from '../http/json_response.ts';
 import { mediaType } from '../http/media_types.ts';
 import { Problem } from '../http/problem.ts';
+import type { RateLimiter } from '../http/rate_limit.ts';
 import { activeTraceparent, inSpan } from '../http/tracing.ts';
 import { cellsOf } from './cells.ts';
 import { deleteResource, hasManyChildren, lockOwnResource, performAction, updateResource } from './change.ts';
@@ -41,6 +42,8 @@ import { bodyCheck } from './validation.ts';
 
 export interface OperationsContext {
   db: Database;
+  /** Limits what accounts add to resources of others. */
+  additions: RateLimiter;
   /** Called after a commit that may have added events. */
   wake: () => void;
   /** Called after a commit, with the added events. */
@@ -202,7 +205,7 @@ function readHandler({ db }: OperationsContext, type: ResourceType): Handler {
 
 function createHandler(context: OperationsContext, type: ResourceType): Handler {
   const check = bodyCheck(createSchema(type), type.fields);
-  const create = batchCreations(context.db, type, context.onPublished);
+  const create = batchCreations(context.db, type, context.additions, context.onPublished);
   return async ({ request, principal, parentId }) => {
     const values = check(request.body);
     const author = requireUser(principal);
@@ -212,7 +215,7 @@ function createHandler(context: OperationsContext, type: ResourceType): Handler 
     const bytes = bodyBytes(request) + creationBytes;
     const response = await inSpan('database transaction', () => {
       const traceparent = activeTraceparent();
-      const showCreated = (row: OwnedRow) => show(type, row, principal, 201, { location: pathOf(type, row) });
+      const showCreated = (row: Row) => show(type, row, principal, 201, { location: pathOf(type, row) });
       const creation = { author, values, parentId: parentId ?? null, traceparent, keyed, show: showCreated };
       return create(owner, creation, bytes);
     });

@@ -71,6 +71,8 @@ export interface ResourceType {
   parent: ResourceType | null;
   /** For a sub-collection: who may add resources. */
   createdBy: 'readers' | 'owner';
+  /** For a sub-collection: how many resources an account may add per minute to parents of others. */
+  addedPerMinute: number;
   children: readonly ResourceType[];
   expansions: readonly Expansion[];
   /** The tools that agents get. */

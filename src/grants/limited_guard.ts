@@ -46,11 +46,11 @@ export function guardBodies(api: FastifyInstance, guard: Guard): void {
 
 const bodiless: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
-/** Adds the rate limit headers to each response. */
+/** Adds the rate limit headers to each response. A response of another limit has those of that limit. */
 export function showRateLimit(api: FastifyInstance): void {
   api.addHook('onSend', (request, reply, _payload, done) => {
     const state = states.get(request);
-    if (state !== undefined) reply.headers(rateHeaders(state));
+    if (state !== undefined && !reply.hasHeader('ratelimit-limit')) reply.headers(rateHeaders(state));
     done();
   });
 }

@@ -65,16 +65,17 @@ export class RateLimiter {
   /**
    * Counts one request.
    * @param factor multiplies the limit for this key
+   * @param counted what is counted, for the response
    * @returns undefined when there is no limit
    * @throws Problem 429 above the limit
    */
-  count(key: string, factor = 1): RateState | undefined {
+  count(key: string, factor = 1, counted = 'requests'): RateState | undefined {
     if (this.#limit === 0) return undefined;
     const limit = this.#limit * factor;
     const count = this.#countOf(key);
     const used = count.known + count.fresh;
     const reset = secondsLeft();
-    if (used >= limit) throw tooMany({ limit, remaining: 0, reset });
+    if (used >= limit) throw tooMany({ limit, remaining: 0, reset }, counted);
     count.fresh += 1;
     return { limit, remaining: limit - used - 1, reset };
   }
@@ -149,8 +150,8 @@ export function rateHeaders({ limit, remaining, reset }: RateState): Record<stri
   };
 }
 
-function tooMany(state: RateState): Problem {
-  return new Problem(429, `The limit is ${state.limit} requests per minute.`, {
+function tooMany(state: RateState, counted = 'requests'): Problem {
+  return new Problem(429, `The limit is ${state.limit} ${counted} per minute.`, {
     code: 'rate-limited',
     headers: { ...rateHeaders(state), 'retry-after': String(state.reset) },
   });

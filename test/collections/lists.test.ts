@@ -163,6 +163,32 @@ test('fields selects members, and id and links are always present', async () => 
   assert.deepEqual(Object.keys(list.body.items[0]), ['id', 'author', '_links']);
 });
 
+test('a list without the members of its order and of its links keeps pages and links', async () => {
+  const user = await createApiUser(server);
+  const made: string[] = [];
+  for (let index = 0; index < 6; index++) {
+    const { body } = await user.request('POST', '/articles', { json: { title: `t${index}`, body: 'b' } });
+    made.push(body.id);
+    if (index % 2 === 0) await user.request('POST', `/articles/${body.id}/publish`);
+  }
+  const path = `/articles?author=${user.account.id}&limit=2`;
+  const all = await everyPage(user, `${path}&sort=published_at`);
+  const titles = await everyPage(user, `${path}&sort=published_at&fields=title`);
+  assert.deepEqual(
+    titles,
+    all.map(({ id, title, _links }) => ({ id, title, _links })),
+  );
+  assert.deepEqual(
+    titles.map(({ id, _links }) => [id, Object.hasOwn(_links as object, 'publish')]),
+    [1, 3, 5, 0, 2, 4].map((index) => [made[index], index % 2 === 1]),
+  );
+  const { body } = await user.request('GET', `${path}&state=published&fields=id`);
+  assert.deepEqual(
+    body.items.map((item: Item) => [item.id, Object.keys(item)]),
+    [made[4], made[2]].map((id) => [id, ['id', '_links']]),
+  );
+});
+
 test('an unknown or invalid parameter is 400 with its place', async () => {
   const user = await createApiUser(server, testScopes);
   const { body: made } = await user.request('POST', '/articles', { json: { title: 'x' } });

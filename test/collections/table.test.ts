@@ -196,6 +196,7 @@ test('every problem of a declaration is reported with its place', () => {
               name: 'replies',
               item: 'reply',
               fields: { text },
+              addedPerMinute: 0,
               expansions: ['note', 'replies'],
               example: { text: 'x' },
             }),
@@ -232,6 +233,7 @@ test('every problem of a declaration is reported with its place', () => {
     for (const place of [
       'collections.notes.actions.go.guard.txt',
       'collections.notes.actions.go.change',
+      'collections.notes.children.replies.addedPerMinute',
       'collections.notes.children.replies.expansions',
       'collections.notes.expansions',
       'collections.events.name',

@@ -7,10 +7,14 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { type KyselyPlugin, sql } from 'kysely';
 import { ClientCache } from '../../src/clients/client_cache.ts';
+import { listResources } from '../../src/collections/list.ts';
+import { readListQuery } from '../../src/collections/query.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { createSealer } from '../../src/crypto/sealing.ts';
 import type { Database } from '../../src/database/database.ts';
 import { Notifications } from '../../src/database/notifications.ts';
+import type { Principal } from '../../src/grants/principal.ts';
+import { loadPlatform } from '../../src/platform.ts';
 import { loadLanes } from '../../src/webhooks/lanes/lane_store.ts';
 import { AgentCursors } from '../../src/webhooks/subscriptions/agent_cursor.ts';
 import { findSubscription } from '../../src/webhooks/subscriptions/subscription.ts';
@@ -44,6 +48,23 @@ async function addComments({ account }: ApiUser, articles: readonly string[], co
     insert into article_comments (id, parent_id, author, body)
     select gen_random_uuid(), article, ${account.id}, repeat(chr(1), ${largest.comment}::int)
     from unnest(${articles}::uuid[]) as article, generate_series(1, ${count}::int)`.execute(server.db);
+}
+
+/** @returns the columns with values that the statements of the work return */
+async function columnsRead(
+  db: Database,
+  work: (db: Database) => Promise<unknown>,
+): Promise<ReadonlySet<string>> {
+  const read = new Set<string>();
+  const plugin: KyselyPlugin = {
+    transformQuery: ({ node }) => node,
+    async transformResult({ result }) {
+      for (const row of result.rows) for (const name in row) if (row[name] !== null) read.add(name);
+      return result;
+    },
+  };
+  await work(db.withPlugin(plugin));
+  return read;
 }
 
 /** As large as the API accepts. */
@@ -89,6 +110,53 @@ test('a page of short resources has as many as asked for', async () => {
   const { body } = await user.request('GET', `/articles?author=${user.account.id}&limit=200`);
   assert.equal(body.items.length, 200);
   assert.ok(body._links.next);
+});
+
+test('attack: the largest articles of another account do not shorten lists without their texts', async () => {
+  const [hostile, user] = [await createApiUser(server), await createApiUser(server)];
+  const articles = await addArticles(hostile, 60);
+  const path = `/articles?author=${hostile.account.id}&limit=60`;
+  for (const [query, members] of [
+    ['fields=title', ['_links', 'id', 'title']],
+    ['fields=title&sort=published_at', ['_links', 'id', 'title']],
+    ['fields=author,state&state=published', ['_links', 'author', 'id', 'state']],
+  ] as const) {
+    const { status, body } = await user.request('GET', `${path}&${query}`);
+    assert.equal(status, 200, query);
+    assert.deepEqual(body.items.map(({ id }: { id: string }) => id).toSorted(), articles.toSorted());
+    assert.deepEqual(Object.keys(body.items[0]).toSorted(), members);
+  }
+  const whole = await user.request('GET', `${path}&fields=title,body`);
+  assert.ok(whole.body.items.length < 40, `${whole.body.items.length} items`);
+  assert.ok(whole.body._links.next);
+});
+
+test('a list reads only the columns that it shows and that its links need', async () => {
+  const user = await createApiUser(server);
+  await addArticles(user, 3);
+  const [articles] = (await loadPlatform(null)).collections;
+  assert.ok(articles);
+  const principal = { accountId: user.account.id, scopes: new Set(['write:posts']) } as unknown as Principal;
+  const columnsFor = async (query: Record<string, string>) =>
+    (
+      await columnsRead(server.db, (db) =>
+        listResources(db, articles, principal, readListQuery(articles, query)),
+      )
+    )
+      .difference(new Set(['_fitting', '_sort_keys']))
+      .values()
+      .toArray()
+      .toSorted();
+  assert.ok((await columnsFor({})).includes('body'));
+  // `state` decides whether a resource has a link to publish it.
+  assert.deepEqual(await columnsFor({ fields: 'title' }), ['author', 'id', 'state', 'title']);
+  assert.deepEqual(await columnsFor({ fields: 'title', sort: 'published_at' }), [
+    'author',
+    'id',
+    'state',
+    'title',
+  ]);
+  assert.deepEqual(await columnsFor({ fields: 'id' }), ['author', 'id', 'state']);
 });
 
 test('a page with the largest embedded resources is short', async () => {
@@ -209,26 +277,16 @@ test('requests and lanes do not read what only fan-out evaluates, and lanes read
   const app = await createApp(server);
   const { id } = await subscribe(app, withLargestFilter());
   const owner = { kind: 'grant', ...app } as const;
-  const columns = async (work: (db: Database) => Promise<unknown>) => {
-    const read = new Set<string>();
-    const plugin: KyselyPlugin = {
-      transformQuery: ({ node }) => node,
-      async transformResult({ result }) {
-        for (const row of result.rows) for (const name in row) if (row[name] !== null) read.add(name);
-        return result;
-      },
-    };
-    await work(server.db.withPlugin(plugin));
-    return read;
-  };
-  const found = await columns((db) => findSubscription(db, { ...owner, accountId: app.account.id }, id));
+  const found = await columnsRead(server.db, (db) =>
+    findSubscription(db, { ...owner, accountId: app.account.id }, id),
+  );
   assert.deepEqual([found.has('filter'), found.has('filter_path')], [true, false]);
   const node = '7';
   await addNode(server.db, node);
   const { rows } = await sql<{ lane: string }>`
     update lane_progress set owner = ${node}::bigint, due_at = null where lane = (select lane from subscriptions where id = ${id})
     returning lane`.execute(server.db);
-  const loaded = await columns((db) =>
+  const loaded = await columnsRead(server.db, (db) =>
     loadLanes(db, node, [Number(rows[0]?.lane)], loadRules, (error) => assert.fail(error)),
   );
   assert.deepEqual(
