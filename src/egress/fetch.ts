@@ -18,7 +18,7 @@ export interface FetchRequest {
   method?: string;
   headers?: NonNullable<RequestInit['headers']>;
   body?: unknown;
-  /** Who causes the request. */
+  /** Who causes the request: an account, or the network of a stranger. */
   tenant?: string;
   /** Ends the request before its time. */
   signal?: AbortSignal;
@@ -57,31 +57,44 @@ export class TooLargeError extends Error {
  */
 export function createGuardedFetch(options: ConnectorOptions, limits: FetchLimits = {}): ClosableFetch {
   const { timeoutMs = fetchTimeoutMs, bytesMax = fetchBytesMax } = limits;
-  const closing = new AbortController();
+  /** The requests in progress, by what ends them. */
+  const running = new Set<(reason: unknown) => void>();
+  let isClosed = false;
   const fetch: GuardedFetch = async (url, init = {}) => {
     const target = checkUrl(url, options);
-    const { method = 'GET', signal } = init;
+    const { method = 'GET', headers, body, tenant, signal } = init;
     if (!isSupported(method)) throw new TypeError(`the method ${method} is not supported`);
-    const signals = [
-      AbortSignal.timeout(timeoutMs),
-      closing.signal,
-      ...(signal === undefined ? [] : [signal]),
-    ];
-    const { headers, body, tenant } = init;
+    if (isClosed) throw new EgressError('connect_error');
+    signal?.throwIfAborted();
     const request = {
       method,
       path: target.pathname + target.search,
       headers: headerLines(new Headers(headers)),
-      body: Buffer.from(body === undefined || body === null ? '' : String(body)),
+      body: Buffer.from(body === undefined || body === null || method === 'GET' ? '' : String(body)),
       responseBytesMax: bytesMax,
       ...(tenant === undefined ? {} : { tenant }),
     };
-    return exchange(target, request, options, AbortSignal.any(signals));
+    const { promise: ended, reject: end } = Promise.withResolvers<never>();
+    const abort = () => end(signal?.reason);
+    signal?.addEventListener('abort', abort);
+    const timer = setTimeout(
+      () => end(new DOMException('The request timed out.', 'TimeoutError')),
+      timeoutMs,
+    );
+    running.add(end);
+    try {
+      return await exchange(target, request, options, ended);
+    } finally {
+      running.delete(end);
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', abort);
+    }
   };
   return {
     fetch,
     async close() {
-      closing.abort(new EgressError('connect_error'));
+      isClosed = true;
+      for (const end of running) end(new EgressError('connect_error'));
     },
   };
 }
@@ -95,30 +108,26 @@ function headerLines(headers: Headers): string {
   return [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join('');
 }
 
-/** @throws EgressError, ProtocolError, TooLargeError or the signal's reason */
+/** @param ended rejects to end the request @throws EgressError, ProtocolError, TooLargeError, or why it ended */
 async function exchange(
   target: URL,
   request: HttpRequest,
   options: ConnectorOptions,
-  signal: AbortSignal,
+  ended: Promise<never>,
 ): Promise<Response> {
-  const { promise: ended, reject: end } = Promise.withResolvers<never>();
-  const abort = () => end(signal.reason);
-  signal.addEventListener('abort', abort, { once: true });
-  if (signal.aborted) abort();
   let connection: Http1Connection | undefined;
   let isOver = false;
-  const opening = connectGuarded(target, options, request.tenant ?? null).then((opened) => {
+  const response = connectGuarded(target, options, request.tenant ?? null).then((opened) => {
     connection = new Http1Connection(opened, target, { bytes: null, head: null }, 0);
-    if (isOver) connection.destroy();
-    return connection;
+    if (!isOver) return send(connection, request);
+    connection.destroy();
+    return ended;
   });
   try {
-    return toResponse(await Promise.race([opening.then((opened) => send(opened, request)), ended]));
+    return toResponse(await Promise.race([response, ended]));
   } finally {
     isOver = true;
     connection?.destroy();
-    signal.removeEventListener('abort', abort);
   }
 }
 

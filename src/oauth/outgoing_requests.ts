@@ -33,9 +33,10 @@ export class OutgoingRequests {
           ...(method === undefined ? {} : { method }),
           ...(headers === undefined ? {} : { headers }),
           body,
+          tenant: requester(),
         };
         const url = String(input);
-        return waitElsewhere(() => this.#turns.run(url, requester(), () => this.#fetch(url, request)));
+        return waitElsewhere(() => this.#turns.run(url, request.tenant, () => this.#fetch(url, request)));
       },
       fetchResponseBodyLimits: { jwks_uri: fetchBytesMax, sector_identifier_uri: fetchBytesMax },
     };
