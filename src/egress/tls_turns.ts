@@ -1,11 +1,12 @@
 /**
  * Turns of a thread's work on what hosts send over TLS. A host's certificates take OpenSSL up to 15 ms, a record full of small messages
  * some 8 ms, and hundreds of hosts can send at the same moment. So each turn of the event loop verifies for one host, and reads records for
- * a few milliseconds; what takes more waits for a later one. Addresses take turns; of IPv6, the /48 that a site has. Tenants may have hosts at
- * one address, such as that of a content delivery network, so they take turns at it.
+ * a few milliseconds; what takes more waits for a later one. Tenants take turns, and a tenant's addresses; of IPv6, the /48 that a site has.
+ * Addresses alone would not do: tenants may have hosts at one, such as that of a content delivery network, and names may lead to any number of
+ * addresses of others.
  *
- *   handshakes: waiting, by address and tenant → its turn → verified
- *   records: read at once, or, if this turn of the event loop has no time left: waiting, by address and tenant, few bytes first → its turn → read
+ *   handshakes: waiting, by tenant and address → its turn → verified
+ *   records: read at once, or, if this turn of the event loop has no time left: waiting, by tenant and address, few bytes first → its turn → read
  */
 
 import { OwnerTurns } from '../shared/owner_turns.ts';
@@ -41,7 +42,7 @@ export interface ConnectionUser {
 
 /** @param verify called later, once */
 export function takeHandshakeTurn(peer: PeerOfTenant, verify: Work): void {
-  handshakes.add(ownerOf(peer), verify, peer.user.tenant);
+  handshakes.add(tenantOf(peer), verify, placeOf(peer));
   plan();
 }
 
@@ -49,12 +50,13 @@ export function takeHandshakeTurn(peer: PeerOfTenant, verify: Work): void {
 export function takeRecordTurn(peer: PeerOfTenant, bytes: number, read: Work): boolean {
   const isNow = spentMs < turnMs;
   if (isNow) readRecords(read);
-  else (bytes <= fewBytes ? fewRecords : manyRecords).add(ownerOf(peer), read, peer.user.tenant);
+  else (bytes <= fewBytes ? fewRecords : manyRecords).add(tenantOf(peer), read, placeOf(peer));
   plan();
   return isNow;
 }
 
-const ownerOf = ({ address, port }: PeerOfTenant) =>
+const tenantOf = ({ user }: PeerOfTenant) => user.tenant ?? '';
+const placeOf = ({ address, port }: PeerOfTenant) =>
   addressKey(address, String(port)).split(':').slice(0, 3).join(':');
 
 function readRecords(read: Work): void {

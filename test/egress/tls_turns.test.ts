@@ -42,6 +42,20 @@ test('attack: a tenant with many handshakes at one address leaves each second tu
   assert.deepEqual(verified, ['a1', 'b1', 'a2', 'b2', 'a3', 'a4', 'a5']);
 });
 
+test('attack: a tenant whose names lead to many addresses leaves each second turn to another tenant', async () => {
+  const verified: string[] = [];
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const ask = (tenant: string, address: string, name: string) =>
+    takeHandshakeTurn(peerOf(address, tenant), () => {
+      verified.push(name);
+      if (name === 'a5') resolve();
+    });
+  for (const number of [1, 2, 3, 4, 5]) ask('a', `192.0.2.${number}`, `a${number}`);
+  for (const name of ['b1', 'b2', 'b3']) ask('b', '192.0.2.9', name);
+  await promise;
+  assert.deepEqual(verified, ['a1', 'b1', 'a2', 'b2', 'a3', 'b3', 'a4', 'a5']);
+});
+
 /** Keeps the processor busy. */
 function work(ms: number): void {
   const until = performance.now() + ms;
