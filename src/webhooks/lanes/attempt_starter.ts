@@ -77,7 +77,7 @@ export interface AttemptStarterOptions {
   /** An attempt has ended, so there may be room to read more. */
   onAttemptEnded: () => void;
   /** The subscriber responded with 410. */
-  onGone: (lane: number) => void;
+  onGone: (lane: Lane) => void;
 }
 
 const always = (): boolean => true;
@@ -321,7 +321,7 @@ export class AttemptStarter {
     }
     lane.retryAfterUntil = Math.max(lane.retryAfterUntil, performance.now() + retryAfterMs);
     this.#apply(lane, decision, waiting.retry?.state === 'pending');
-    if (isGone) onGone(lane.id);
+    if (isGone) onGone(lane);
   };
 
   /** No byte was sent, so this was not an attempt. */

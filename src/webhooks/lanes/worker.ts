@@ -65,7 +65,7 @@ export interface WorkerOptions {
   quotas: Quotas;
   metrics: WorkerMetrics;
   /** Lanes with many consecutive failures. */
-  onFailing: (lanes: number[]) => void;
+  onFailing: (lanes: Lane[]) => void;
   /** Set by the operator; null if not set. */
   nodeName: string | null;
   /** This node became the leader of the fan-out, or is no longer the leader. */
@@ -73,7 +73,7 @@ export interface WorkerOptions {
   /** Called with the database's epoch at each renewal of the node. */
   onEpoch: (epoch: string) => void;
   /** The subscriber responded with 410. */
-  onGone: (lane: number) => void;
+  onGone: (lane: Lane) => void;
   onError: (error: Error) => void;
 }
 
@@ -318,10 +318,10 @@ export class Worker {
   #written(lanes: Iterable<Lane>, outcomes: Outcome[]): void {
     for (const { onWritten } of outcomes) onWritten?.();
     this.#counts.add(outcomes, Date.now());
-    const failing: number[] = [];
+    const failing: Lane[] = [];
     for (const lane of lanes) {
       this.#lanes.reschedule(lane);
-      if (lane.failures >= failuresMin) failing.push(lane.id);
+      if (lane.failures >= failuresMin) failing.push(lane);
     }
     if (failing.length > 0) this.#options.onFailing(failing);
     this.#proceed();
