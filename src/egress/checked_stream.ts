@@ -18,6 +18,8 @@ const pieceBytesMax = 4_096;
 
 export class CheckedStream extends TcpStream {
   readonly #peer: PeerOfTenant;
+  /** Null from the turn of the handshake on. */
+  #isOver: (() => boolean) | null;
   /** Null once everything passes. */
   #check: CertificateCheck | null = new CertificateCheck('server');
   #limit: RecordLimit | null = null;
@@ -30,10 +32,13 @@ export class CheckedStream extends TcpStream {
   #isPassing = false;
   #hasEnded = false;
 
-  /** @param tcp connected; possibly paused, with bytes that have arrived */
-  constructor(tcp: Socket, peer: PeerOfTenant) {
+  /** @param tcp connected; possibly paused, with bytes that have arrived @param isOver whether nobody wants the connection any more */
+  constructor(tcp: Socket, peer: PeerOfTenant, isOver: () => boolean = () => false) {
     super(tcp);
+    // What waits for a turn is passed on although the host has ended.
+    tcp.allowHalfOpen = true;
     this.#peer = peer;
+    this.#isOver = isOver;
   }
 
   /** Milliseconds for which the handshake has waited for its turn. The host did not cause them. */
@@ -143,7 +148,9 @@ export class CheckedStream extends TcpStream {
     this.#waitedFrom = performance.now();
     takeHandshakeTurn(this.#peer, () => {
       this.#waitedTo = performance.now();
-      if (this.destroyed) return;
+      if (this.#isOver?.() === true) this.destroy(new EgressError('connect_error'));
+      this.#isOver = null;
+      if (this.destroyed) return false;
       this.#isWaiting = false;
       this.#check = null;
       const limit = new RecordLimit(check.isTls13);
@@ -151,6 +158,7 @@ export class CheckedStream extends TcpStream {
       this.push(bytes);
       if (!this.#hasEnded) this.tcp.resume();
       this.#passPieces(limit, check.rest);
+      return true;
     });
   }
 }

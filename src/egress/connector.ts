@@ -45,8 +45,15 @@ export interface GuardedConnection {
   user: ConnectionUser;
 }
 
-/** Called with the checked addresses before a connection is opened. @throws Error to prevent it */
-export type Admit = (addresses: readonly string[]) => Promise<void>;
+/** Who wants a connection. */
+export interface ConnectionRequest {
+  /** Null for nobody with a name. */
+  tenant: string | null;
+  /** Called with the checked addresses before a connection is opened. @throws Error to prevent it */
+  admit?: (addresses: readonly string[]) => Promise<void>;
+  /** Whether nobody wants the connection any more: it is given up before it costs more. */
+  isOver?: () => boolean;
+}
 
 type Connect = buildConnector.connector;
 
@@ -64,18 +71,16 @@ export function createGuardedConnector(options: ConnectorOptions): Connect {
 
 /**
  * Opens one connection to an origin.
- * @param tenant for whom; null for nobody with a name
  * @throws EgressError
  */
 export function connectGuarded(
   origin: URL,
   options: ConnectorOptions,
-  tenant: string | null,
-  admit?: Admit,
+  request: ConnectionRequest,
 ): Promise<GuardedConnection> {
   const { hostname, port, protocol } = origin;
   const servername = protocol === 'https:' ? withoutBrackets(hostname) : null;
-  return open(hostname, port, servername, options, { tenant }, admit);
+  return open(hostname, port, servername, options, request);
 }
 
 /** A literal IPv6 address without its brackets. */
@@ -88,8 +93,7 @@ async function open(
   portText: string,
   servername: string | null,
   options: ConnectorOptions,
-  user: ConnectionUser,
-  admit?: Admit,
+  { tenant, admit, isOver = () => false }: ConnectionRequest,
 ): Promise<GuardedConnection> {
   const host = withoutBrackets(hostname);
   const port = Number(portText) || (servername === null ? 80 : 443);
@@ -103,8 +107,13 @@ async function open(
       ? await openDirectly(host, port, addresses)
       : await openTunnel(options.proxy, addresses, port, connectTimeoutMs);
   const connectedAt = performance.now();
+  if (isOver()) {
+    tcp.destroy();
+    throw new EgressError('connect_error');
+  }
+  const user: ConnectionUser = { tenant };
   const peer = { address, port: tcp.remotePort ?? 0, user };
-  const socket = servername === null ? tcp : await startTls(tcp, peer, servername, options);
+  const socket = servername === null ? tcp : await startTls(tcp, peer, servername, options, isOver);
   const timings: ConnectTimings = {
     dnsMs: resolvedAt - startedAt,
     connectMs: connectedAt - admittedAt,

@@ -46,7 +46,7 @@ export class TooLargeError extends Error {
   override readonly name = 'TooLargeError';
 
   constructor(bytesMax: number) {
-    super(`The response is larger than ${bytesMax} bytes.`);
+    super(`The response is larger than ${bytesMax} bytes, or has too many chunks.`);
   }
 }
 
@@ -117,7 +117,8 @@ async function exchange(
 ): Promise<Response> {
   let connection: Http1Connection | undefined;
   let isOver = false;
-  const response = connectGuarded(target, options, request.tenant ?? null).then((opened) => {
+  const wanted = { tenant: request.tenant ?? null, isOver: () => isOver };
+  const response = connectGuarded(target, options, wanted).then((opened) => {
     connection = new Http1Connection(opened, target, { bytes: null, head: null }, 0);
     if (!isOver) return send(connection, request);
     connection.destroy();

@@ -1,5 +1,8 @@
 import type { Socket } from 'node:net';
 
+/** Milliseconds after which a wait that does not count is looked at again, at least. */
+const againMs = 50;
+
 /**
  * Waits for an event of a socket. Destroys the socket on error or timeout.
  * @param waitedMs milliseconds that do not count for the timeout
@@ -15,7 +18,7 @@ export function waitForEvent<S extends Socket>(
   return new Promise((resolve, reject) => {
     const expire = () => {
       const leftMs = startedAt + timeoutMs + waitedMs() - performance.now();
-      if (leftMs > 0) timer = setTimeout(expire, Math.ceil(leftMs));
+      if (leftMs > 0) timer = setTimeout(expire, Math.max(Math.ceil(leftMs), againMs));
       else fail();
     };
     let timer = setTimeout(expire, timeoutMs);

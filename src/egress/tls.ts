@@ -18,7 +18,7 @@ import { EgressError } from './error.ts';
 import { waitForEvent } from './socket_event.ts';
 import type { PeerOfTenant } from './tls_turns.ts';
 
-/** Timeout of the handshake in milliseconds, without the time for which it waits for its turn. */
+/** Timeout of the handshake in milliseconds, without the time for which the host's certificates wait for their turn. */
 const tlsTimeoutMs = 5_000;
 
 /** In PEM. */
@@ -75,6 +75,7 @@ function contextOf(options: TlsOptions): SecureContext {
 
 /**
  * @param options the same object for connections that may share their settings
+ * @param isOver whether nobody wants the connection any more
  * @throws EgressError `tls_error`
  */
 export async function startTls(
@@ -82,8 +83,9 @@ export async function startTls(
   peer: PeerOfTenant,
   servername: string,
   options: TlsOptions,
+  isOver: () => boolean,
 ): Promise<TLSSocket> {
-  const stream = options.isNamedByOperator ? null : new CheckedStream(tcp, peer);
+  const stream = options.isNamedByOperator ? null : new CheckedStream(tcp, peer, isOver);
   const socket = connectTls({
     socket: stream ?? tcp,
     // RFC 6066 section 3: SNI must not contain an IP address. The certificate is verified against it nevertheless.

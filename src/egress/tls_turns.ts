@@ -13,13 +13,18 @@ import { OwnerTurns } from '../shared/owner_turns.ts';
 import { addressKey } from './address_key.ts';
 
 type Work = () => void;
+/** @returns false if there was nothing to verify: nobody wants the connection any more */
+type Verify = () => boolean;
 
 /** Milliseconds of a turn of the event loop for records. Work that has begun ends later. */
 const turnMs = 5;
 /** Records of most responses. */
 const fewBytes = 1_024;
 
-const handshakes = new OwnerTurns<Work>();
+/** Handshakes that are given up in a turn of the event loop, beside one that is verified. */
+const givenUpMax = 50;
+
+const handshakes = new OwnerTurns<Verify>();
 const fewRecords = new OwnerTurns<Work>();
 const manyRecords = new OwnerTurns<Work>();
 let isPlanned = false;
@@ -41,7 +46,7 @@ export interface ConnectionUser {
 }
 
 /** @param verify called later, once */
-export function takeHandshakeTurn(peer: PeerOfTenant, verify: Work): void {
+export function takeHandshakeTurn(peer: PeerOfTenant, verify: Verify): void {
   handshakes.add(tenantOf(peer), verify, placeOf(peer));
   plan();
 }
@@ -75,7 +80,8 @@ function plan(): void {
     isPlanned = false;
     spentMs = 0;
     try {
-      handshakes.take()?.();
+      let givenUp = 0;
+      while (givenUp < givenUpMax && handshakes.take()?.() === false) givenUp += 1;
       while (!fewRecords.isEmpty && spentMs < turnMs) readRecords(fewRecords.take() as Work);
       // At least one.
       if (!manyRecords.isEmpty) readRecords(manyRecords.take() as Work);

@@ -62,7 +62,9 @@ async function alter(
 }
 
 async function open(port: number): Promise<TLSSocket> {
-  const { socket } = await connectGuarded(new URL(`https://one.apps.example:${port}`), options, null);
+  const { socket } = await connectGuarded(new URL(`https://one.apps.example:${port}`), options, {
+    tenant: null,
+  });
   return socket as TLSSocket;
 }
 
@@ -260,7 +262,7 @@ function certificateMessage(pem: string): Buffer {
 test('hosts that the operator named have no limits', async (t) => {
   const port = await serve(t, makeChain({ authorities: 20 }));
   const url = new URL(`https://one.apps.example:${port}`);
-  await assert.rejects(connectGuarded(url, { ...options, isNamedByOperator: true }, null), {
+  await assert.rejects(connectGuarded(url, { ...options, isNamedByOperator: true }, { tenant: null }), {
     code: 'tls_error',
     reason: 'self-signed certificate in certificate chain',
   });
@@ -270,7 +272,7 @@ test('hosts that the operator named have no limits', async (t) => {
       ...options,
       isNamedByOperator: true,
     },
-    null,
+    { tenant: null },
   );
   await assertEchoes(socket as TLSSocket);
 });
@@ -297,6 +299,6 @@ test('a server cannot repeat the handshake on the same connection', async (t) =>
     socket.renegotiate({}, resolve);
   });
   const socket = await open(await listen(t, server));
-  assert.notEqual(await promise, null);
+  assert.notEqual(await promise, { tenant: null });
   socket.destroy();
 });

@@ -29,7 +29,7 @@ async function connect(t: TestContext, serve: (socket: TLSSocket) => void): Prom
 
 async function open(t: TestContext, port: number): Promise<TLSSocket> {
   const url = new URL(`https://one.apps.example:${port}`);
-  const { socket } = await connectGuarded(url, { ...siteEgress, allowLoopback: true }, null);
+  const { socket } = await connectGuarded(url, { ...siteEgress, allowLoopback: true }, { tenant: null });
   t.after(() => socket.destroy());
   return socket as TLSSocket;
 }

@@ -17,6 +17,7 @@ test('addresses take turns at handshakes, one in each turn of the event loop', a
       verified.push(name);
       setImmediate(() => verified.push('|'));
       if (name === 'a4') setImmediate(resolve);
+      return true;
     });
   };
   for (const name of ['a1', 'a2', 'a3', 'a4']) ask('192.0.2.1', name);
@@ -35,6 +36,7 @@ test('attack: a tenant with many handshakes at one address leaves each second tu
     takeHandshakeTurn(peerOf('192.0.2.9', tenant), () => {
       verified.push(name);
       if (name === 'a5') resolve();
+      return true;
     });
   for (const name of ['a1', 'a2', 'a3', 'a4', 'a5']) ask('a', name);
   for (const name of ['b1', 'b2']) ask('b', name);
@@ -49,11 +51,32 @@ test('attack: a tenant whose names lead to many addresses leaves each second tur
     takeHandshakeTurn(peerOf(address, tenant), () => {
       verified.push(name);
       if (name === 'a5') resolve();
+      return true;
     });
   for (const number of [1, 2, 3, 4, 5]) ask('a', `192.0.2.${number}`, `a${number}`);
   for (const name of ['b1', 'b2', 'b3']) ask('b', '192.0.2.9', name);
   await promise;
   assert.deepEqual(verified, ['a1', 'b1', 'a2', 'b2', 'a3', 'b3', 'a4', 'a5']);
+});
+
+test('handshakes that nobody wants any more take no turn', async () => {
+  const verified: string[] = [];
+  const { promise, resolve } = Promise.withResolvers<void>();
+  for (let count = 0; count < 30; count += 1) {
+    takeHandshakeTurn(peerOf('192.0.2.9', 'a'), () => {
+      verified.push('given up');
+      return false;
+    });
+  }
+  takeHandshakeTurn(peerOf('192.0.2.9', 'a'), () => {
+    verified.push('verified');
+    setImmediate(() => verified.push('|'));
+    setImmediate(resolve);
+    return true;
+  });
+  setImmediate(() => verified.push('|'));
+  await promise;
+  assert.equal(verified.indexOf('|'), 31, verified.join(' '));
 });
 
 /** Keeps the processor busy. */

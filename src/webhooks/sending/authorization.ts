@@ -5,7 +5,8 @@
  */
 
 import { LRUCache } from 'lru-cache';
-import type { GuardedFetch } from '../../egress/fetch.ts';
+import { type GuardedFetch, TooLargeError } from '../../egress/fetch.ts';
+import { ProtocolError } from '../../egress/http1/interface.ts';
 import { upTo } from '../../shared/entries.ts';
 import type { ClientCredentials, SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
 import { TokenTurns } from './token_turns.ts';
@@ -172,13 +173,20 @@ export class Authorizer {
       return held.authorization;
     } catch (error) {
       held.authorization = null;
-      held.failure = error instanceof AuthError ? error : new AuthError('the token URL could not be reached');
+      held.failure = error instanceof AuthError ? error : new AuthError(describe(error));
       held.failedAt = performance.now();
       throw held.failure;
     } finally {
       held.requested = null;
     }
   }
+}
+
+function describe(error: unknown): string {
+  if (error instanceof TooLargeError)
+    return `the response of the token URL is larger than ${tokenBytesMax} bytes, or has too many chunks`;
+  if (error instanceof ProtocolError) return 'the response of the token URL is not HTTP';
+  return 'the token URL could not be reached';
 }
 
 function isQuiet({ requested, failure, failedAt }: Held, now: number): boolean {

@@ -146,7 +146,8 @@ export class Sender {
       if (exchange.isOver || !gate.admit(addressKey(address, port))) throw new NoRoom();
     };
     const { tenant = null } = exchange.request;
-    connectGuarded(pool.origin, pool.isMutual ? this.#options : this.#plain, tenant, admit)
+    const request = { tenant, admit, isOver: () => exchange.isOver };
+    connectGuarded(pool.origin, pool.isMutual ? this.#options : this.#plain, request)
       .then((opened) => {
         if (exchange.isOver || gate.admit(addressKey(opened.address, port)))
           return this.#use(opened, exchange);
