@@ -97,6 +97,8 @@ export interface ExchangeOwner {
   mayBegin: () => boolean;
   /** @param isReusable whether the exchange's connection can carry another exchange */
   onEnd: (exchange: SentExchange<unknown>, isReusable: boolean) => void;
+  /** @param done takes the result. Called once, at once or later */
+  onResult: (tenant: string, done: () => void) => void;
   /** A kept connection failed before it could be used; a new one may work. */
   onTryAgain: (exchange: SentExchange<unknown>) => void;
 }
@@ -174,7 +176,7 @@ export class SentExchange<T> extends BagItem implements Exchange, ExchangeResult
     this.isOver = true;
     this.endedAt = performance.now();
     this.#owner.onEnd(this as SentExchange<unknown>, connection?.isUsable === true);
-    this.#done(this, this.#context);
+    this.#owner.onResult(this.request.tenant ?? '', () => this.#done(this, this.#context));
   }
 
   begin(connection: Connection): void {
@@ -226,7 +228,7 @@ export class SentExchange<T> extends BagItem implements Exchange, ExchangeResult
       this.body = body;
     }
     this.#owner.onEnd(this as SentExchange<unknown>, isReusable);
-    this.#done(this, this.#context);
+    this.#owner.onResult(this.request.tenant ?? '', () => this.#done(this, this.#context));
   }
 }
 

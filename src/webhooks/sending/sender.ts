@@ -23,6 +23,7 @@ import {
   SentExchange,
   unstoppable,
 } from './exchange.ts';
+import { ResultTurns } from './result_turns.ts';
 
 /** Milliseconds for a whole exchange, from name resolution to the end of the response. */
 export const exchangeTimeoutMs = 15_000;
@@ -63,6 +64,7 @@ export class Sender {
   readonly #exchanges = new Bag<SentExchange<unknown>>();
   /** Exchanges that start at the end of this turn of the event loop. */
   #waiting: SentExchange<unknown>[] = [];
+  readonly #results = new ResultTurns();
   readonly #timer: NodeJS.Timeout;
   #prunedAt = 0;
 
@@ -176,6 +178,7 @@ export class Sender {
         this.#returnConnection(via, pool, isReusable && (isAccepted(exchange) || gate.keepsConnection));
       if (request.traced !== null && !exchange.isCancelled) this.#reportSpan(request, exchange);
     },
+    onResult: (tenant, done) => this.#results.take(tenant, done),
     onTryAgain: (exchange) => this.#open(exchange),
   };
 
