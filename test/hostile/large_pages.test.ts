@@ -136,6 +136,7 @@ test('a list reads only the columns that it shows and that its links need', asyn
   await addArticles(user, 3);
   const [articles] = (await loadPlatform(null)).collections;
   assert.ok(articles);
+  // Only a guard makes a whole principal, from a token. Lists read these two members.
   const principal = { accountId: user.account.id, scopes: new Set(['write:posts']) } as unknown as Principal;
   const columnsFor = async (query: Record<string, string>) =>
     (
