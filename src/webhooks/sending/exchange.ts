@@ -20,6 +20,9 @@ import { BagItem } from '../../shared/bag.ts';
 import type { AttemptError } from './attempt_error.ts';
 import type { TracedAttempt } from './attempt_span.ts';
 
+/** Headers and body of most responses. Their results need no turns, which cost some percent of the rate of deliveries. */
+const fewBytes = 512;
+
 export interface OutgoingRequest extends HttpRequest {
   /** Like `https://example.com:8443`. */
   origin: string;
@@ -97,8 +100,8 @@ export interface ExchangeOwner {
   mayBegin: () => boolean;
   /** @param isReusable whether the exchange's connection can carry another exchange */
   onEnd: (exchange: SentExchange<unknown>, isReusable: boolean) => void;
-  /** @param done takes the result. Called once, at once or later */
-  onResult: (tenant: string, done: () => void) => void;
+  /** The result has a response that takes long to search. @param done takes the result. Called once, at once or later */
+  onLongResult: (tenant: string, done: () => void) => void;
   /** A kept connection failed before it could be used; a new one may work. */
   onTryAgain: (exchange: SentExchange<unknown>) => void;
 }
@@ -176,7 +179,7 @@ export class SentExchange<T> extends BagItem implements Exchange, ExchangeResult
     this.isOver = true;
     this.endedAt = performance.now();
     this.#owner.onEnd(this as SentExchange<unknown>, connection?.isUsable === true);
-    this.#owner.onResult(this.request.tenant ?? '', () => this.#done(this, this.#context));
+    this.#done(this, this.#context);
   }
 
   begin(connection: Connection): void {
@@ -228,7 +231,9 @@ export class SentExchange<T> extends BagItem implements Exchange, ExchangeResult
       this.body = body;
     }
     this.#owner.onEnd(this as SentExchange<unknown>, isReusable);
-    this.#owner.onResult(this.request.tenant ?? '', () => this.#done(this, this.#context));
+    const bytes = (this.headersText?.length ?? 0) + (this.body?.length ?? 0);
+    if (bytes <= fewBytes) this.#done(this, this.#context);
+    else this.#owner.onLongResult(this.request.tenant ?? '', () => this.#done(this, this.#context));
   }
 }
 

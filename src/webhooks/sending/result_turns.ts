@@ -1,5 +1,5 @@
 /**
- * Turns of what is done with the results of exchanges. To look for secrets in a response takes up to some milliseconds, and hundreds of exchanges
+ * Turns of what is done with the results of exchanges that have long responses. To look for secrets in one takes up to some milliseconds, and hundreds of exchanges
  * can end at the same moment: hosts hang until the time is over, or close all connections at once. So each turn of the event loop
  * does some milliseconds of it, and tenants take turns.
  *

@@ -178,7 +178,7 @@ export class Sender {
         this.#returnConnection(via, pool, isReusable && (isAccepted(exchange) || gate.keepsConnection));
       if (request.traced !== null && !exchange.isCancelled) this.#reportSpan(request, exchange);
     },
-    onResult: (tenant, done) => this.#results.take(tenant, done),
+    onLongResult: (tenant, done) => this.#results.take(tenant, done),
     onTryAgain: (exchange) => this.#open(exchange),
   };
 

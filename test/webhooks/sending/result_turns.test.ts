@@ -46,7 +46,9 @@ test('attack: a host that closes all connections at once does not keep the threa
   const sockets: Socket[] = [];
   const server = createServer((socket) => {
     sockets.push(socket.on('error', () => {}));
-    socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\npart'));
+    socket.on('data', () =>
+      socket.write(`HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n${'part'.repeat(200)}`),
+    );
   });
   await once(server.listen(0, '127.0.0.1'), 'listening');
   t.after(() => server.close());
