@@ -69,12 +69,14 @@ test('a handshake whose request is over is given up in its turn, and the connect
   t.after(() => {
     isOver = true;
   });
-  // Takes each turn until the request is over.
+  // Takes each turn, for a millisecond, until the request is over: its own turn would come after a second.
   const shakeAgain = (): boolean => {
+    const endsAt = performance.now() + 1;
+    while (!isOver && performance.now() < endsAt);
     if (!isOver) takeHandshakeTurn(peer, shakeAgain);
     return true;
   };
-  for (let count = 0; count < 10_000; count += 1) shakeAgain();
+  for (let count = 0; count < 1_000; count += 1) takeHandshakeTurn(peer, shakeAgain);
   const url = `https://one.apps.example:${port}/document`;
   await assert.rejects(guarded.fetch(url, { tenant: 'tenant' }), { name: 'TimeoutError' });
   isOver = true;
