@@ -11,12 +11,15 @@
  */
 
 import { createDecipheriv, createHmac } from 'node:crypto';
+import { GrowingBytes } from '../shared/growing_bytes.ts';
 import { checkCertificates } from './certificate_limits.ts';
 import { EgressError } from './error.ts';
 
 /** Maximum bytes and records that the other side may send up to its certificates. Each record takes time, also one with a single byte. */
 const handshakeBytesMax = 65_536;
 const recordsMax = 256;
+/** Maximum bytes of an encrypted record of TLS 1.2 (RFC 5246 section 6.2.3); those of TLS 1.3 are shorter. */
+const recordBytesMax = 18_432;
 
 /** Types of records and of handshake messages. */
 const handshakeRecord = 22;
@@ -79,8 +82,10 @@ interface Keys {
 /** The bytes that the other side sends at the start of a connection. */
 export class CertificateCheck {
   readonly #facts: SenderFacts;
-  /** What has arrived of records that were not passed on. */
-  #pending: Buffer = Buffer.alloc(0);
+  /** What has arrived since the last time that all of it was passed on, how much of it was passed on, and how much the next step needs. */
+  #arrived: GrowingBytes | null = null;
+  #passed = 0;
+  #needed = recordHeadBytes;
   /** What was read of handshake messages, without those that are complete. */
   #messages: Buffer = Buffer.alloc(0);
   #received = 0;
@@ -107,14 +112,15 @@ export class CertificateCheck {
 
   /** What has arrived after the last record that `next` returned. */
   get rest(): Buffer {
-    return this.#pending;
+    return this.#arrived?.bytes.subarray(this.#passed) ?? Buffer.alloc(0);
   }
 
   /** Takes bytes of the other side. `next` returns them, in records. @throws EgressError `tls_error` */
   take(chunk: Buffer): void {
     this.#received += chunk.length;
     if (this.#received > handshakeBytesMax) refuse('the host sent more than 64 KiB before its certificates');
-    this.#pending = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
+    if (this.#arrived === null) this.#arrived = new GrowingBytes(chunk);
+    else this.#arrived.append(chunk);
   }
 
   /**
@@ -123,13 +129,16 @@ export class CertificateCheck {
    * @throws EgressError `tls_error`
    */
   next(): Buffer | null {
-    const pending = this.#pending;
-    if (pending.length < recordHeadBytes) return null;
+    // A host may send single bytes.
+    if (this.#arrived === null || this.#arrived.length - this.#passed < this.#needed) return null;
+    const pending = this.rest;
     const type = pending.readUInt8(0);
-    if (type < firstRecord || type > encryptedRecord) refuse('the host does not speak TLS');
-    const end = recordHeadBytes + pending.readUInt16BE(3);
-    if (pending.length < end) return null;
-    const record = pending.subarray(0, end);
+    const bytes = pending.readUInt16BE(3);
+    if (type < firstRecord || type > encryptedRecord || bytes > recordBytesMax)
+      refuse('the host does not speak TLS');
+    this.#needed = recordHeadBytes + bytes;
+    if (pending.length < this.#needed) return null;
+    const record = pending.subarray(0, this.#needed);
     if (type === encryptedRecord && this.#keys === undefined) {
       if (!this.#hasHello || (this.#facts === factsOf.server && this.#suite === undefined))
         refuse('the host sent an unexpected message');
@@ -138,7 +147,12 @@ export class CertificateCheck {
     this.#records += 1;
     if (this.#records > recordsMax)
       refuse(`the host sent more than ${recordsMax} records before its certificates`);
-    this.#pending = pending.subarray(end);
+    this.#passed += record.length;
+    this.#needed = recordHeadBytes;
+    if (this.#passed === this.#arrived.length) {
+      this.#arrived = null;
+      this.#passed = 0;
+    }
     if (type === encryptedRecord) this.#readEncrypted(record, this.#keys as Keys);
     else if (type === handshakeRecord) {
       if (this.#keys !== undefined) refuse('the host sent an unexpected message');

@@ -3,19 +3,15 @@
  * forbidden, none is used.
  *
  * It does not use `getaddrinfo`, which blocks one of a few threads, so that a few names with unresponsive servers would
- * delay all others.
+ * delay all others, nor Node's resolver, which a name with thousands of addresses would keep busy (dns/client.ts).
  */
 
-import { Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { canonicalAddress, classifyAddress, isPrivateNetwork } from './address.ts';
 import { allowListOf } from './allow_list.ts';
+import { DnsClient, lookupTimeoutMs } from './dns/client.ts';
+import { addressesMax } from './dns/message.ts';
 import { EgressError } from './error.ts';
-
-/** Timeout in milliseconds. */
-const resolveTimeoutMs = 5_000;
-/** Maximum addresses of each family that are used. A name may have thousands, and each takes some 30 µs to check and an attempt to connect. */
-const addressesMax = 16;
 
 /** Returns all addresses of a name. @throws Error if the name cannot be resolved */
 export type ResolveHost = (hostname: string) => Promise<string[]>;
@@ -68,7 +64,7 @@ function mayBePlain(hostname: string, { allowLoopback, allow }: EgressPolicy): b
 
 async function resolveName(hostname: string, policy: EgressPolicy): Promise<string[]> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new EgressError('dns_error')), resolveTimeoutMs);
+  const timer = setTimeout(() => reject(new EgressError('dns_error')), lookupTimeoutMs);
   try {
     const addresses = await Promise.race([(policy.resolveHost ?? resolveBySystem)(hostname), late]);
     if (addresses.length === 0) throw new EgressError('dns_error');
@@ -81,7 +77,7 @@ async function resolveName(hostname: string, policy: EgressPolicy): Promise<stri
   }
 }
 
-/** The first addresses of each family. */
+/** The first addresses of each family. A name may have thousands, and each takes some 30 µs to check and an attempt to connect. */
 function few(addresses: readonly string[]): string[] {
   const counts = { 0: 0, 4: 0, 6: 0 };
   return addresses.filter((address) => {
@@ -91,22 +87,13 @@ function few(addresses: readonly string[]): string[] {
   });
 }
 
-/**
- * The timeout is only that of the first names. Then c-ares waits five times as long as answers usually take, at least 250 ms, and twice as
- * long for each further try. So where answers about the names of all others come from a cache, two tries would fail for each name
- * that takes more than some 600 ms. Five take longer than `resolveTimeoutMs`.
- */
-export const resolverOptions = { timeout: 2_000, tries: 5 };
-const resolver = new Resolver(resolverOptions);
+const dns = new DnsClient();
 
 async function resolveBySystem(hostname: string): Promise<string[]> {
   // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
   if (hostname === 'localhost' || hostname.endsWith('.localhost')) return ['127.0.0.1', '::1'];
-  const [ipv4, ipv6] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)]);
-  // Each of them is few: to look at thousands takes a millisecond.
-  const addresses = [ipv4, ipv6].flatMap((result) =>
-    result.status === 'fulfilled' ? result.value.slice(0, addressesMax) : [],
-  );
+  const [ipv4, ipv6] = await Promise.allSettled([dns.lookUp(hostname, 4), dns.lookUp(hostname, 6)]);
+  const addresses = [ipv4, ipv6].flatMap((result) => (result.status === 'fulfilled' ? result.value : []));
   if (addresses.length === 0 && ipv4.status === 'rejected') throw ipv4.reason;
   return addresses;
 }

@@ -13,10 +13,12 @@ import {
 import { type TestContext, test } from 'node:test';
 import { createServer as createTls, type TLSSocket, type TlsOptions } from 'node:tls';
 import fc from 'fast-check';
+import { CertificateCheck } from '../../src/egress/certificate_check.ts';
 import { type ConnectorOptions, connectGuarded } from '../../src/egress/connector.ts';
 import { der, makeChain, relativeName, type ServedChain } from '../support/network/certificate_chain.ts';
 import { serverCertificate, serverKey } from '../support/network/certificates.ts';
 import { siteEgress } from '../support/network/site.ts';
+import { timesAsMuch } from '../support/processor_time.ts';
 
 const options: ConnectorOptions = { ...siteEgress, allowLoopback: true };
 const trusted: ServedChain = { cert: serverCertificate, key: serverKey };
@@ -282,6 +284,34 @@ test('an encrypted record at the start is refused', async (t) => {
     socket.write(Buffer.concat([Buffer.from([23, 3, 3, 0, 20]), Buffer.alloc(20)])),
   );
   await assertRefused(await listen(t, early), /^the host sent an unexpected message$/);
+});
+
+test('attack: a large record that arrives byte by byte takes little time', async () => {
+  /** Records that are passed on unread, of 16,000 bytes together. */
+  const read = (records: number) => {
+    const bytes = 16_000 / records;
+    const check = new CertificateCheck('server');
+    for (let at = 0; at < 16_000; at += 1) {
+      const place = at % bytes;
+      const head = Buffer.from([21, 3, 3, (bytes - 5) >> 8, (bytes - 5) & 255]);
+      check.take(Buffer.from([head[place] ?? 0]));
+      const record = check.next();
+      assert.equal(record?.length, place === bytes - 1 ? bytes : undefined);
+    }
+    assert.equal(check.rest.length, 0);
+  };
+  // To copy what has arrived for each byte takes some ten times as much.
+  const ratio = await timesAsMuch(
+    () => read(1),
+    () => read(160),
+  );
+  assert.ok(ratio < 3, String(ratio));
+});
+
+test('a record that is larger than any is refused at once', () => {
+  const check = new CertificateCheck('server');
+  check.take(Buffer.from([22, 3, 3, 0x48, 1]));
+  assert.throws(() => check.next(), { code: 'tls_error' });
 });
 
 test('a message that is cut into hundreds of records is refused', async (t) => {

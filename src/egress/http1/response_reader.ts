@@ -6,7 +6,7 @@
  *   any state → invalid;   body longer than what is kept, or in too many chunks → full
  */
 
-import { GrowingBytes } from './growing_bytes.ts';
+import { GrowingBytes } from '../../shared/growing_bytes.ts';
 import { fieldLine, type HeadCache, parseHead, type ResponseHead } from './response_head.ts';
 
 /**

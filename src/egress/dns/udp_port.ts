@@ -1,0 +1,97 @@
+/**
+ * A UDP port from which one name server is asked. Questions share it while answers are missing, so that thousands of names whose servers
+ * hang take few file descriptors. It gets answers of its server only, and each must repeat the question's id and its text (RFC 5452 section 9).
+ *
+ *   open (asks) → full (waits for answers) → closed when none is missing
+ */
+
+import { randomInt } from 'node:crypto';
+import { createSocket, type Socket } from 'node:dgram';
+import { isIPv6 } from 'node:net';
+import { type Answer, idOf, type NameServer, type Question, readAnswer, writeQuery } from './message.ts';
+
+/** Questions after which another port is used, which nobody knows yet. */
+const questionsMax = 100;
+const idMax = 0x1_0000;
+
+interface Waiting {
+  question: Question;
+  onAnswer: (answer: Answer) => void;
+  onFailure: () => void;
+}
+
+export class UdpPort {
+  readonly #socket: Socket;
+  readonly #waiting = new Map<number, Waiting>();
+  /** Resolves to whether it is connected. */
+  readonly #connected: Promise<boolean>;
+  #asked = 0;
+  #isClosed = false;
+
+  constructor({ address, port }: NameServer) {
+    this.#socket = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
+    // Timers of those that wait keep the process alive.
+    this.#socket.unref();
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    this.#connected = promise;
+    this.#socket
+      .on('message', (message) => this.#take(message))
+      .on('connect', () => resolve(true))
+      .on('error', () => {
+        resolve(false);
+        this.#fail();
+      });
+    this.#socket.connect(port, address);
+  }
+
+  /** Whether it may be asked more. */
+  get isOpen(): boolean {
+    return !this.#isClosed && this.#asked < questionsMax;
+  }
+
+  /**
+   * Sends a question once.
+   * @param onAnswer called at most once, and not before this method returns
+   * @param onFailure called instead if the server cannot be reached
+   * @returns ends the wait
+   */
+  ask(question: Question, onAnswer: (answer: Answer) => void, onFailure: () => void): () => void {
+    this.#asked += 1;
+    let id = randomInt(idMax);
+    while (this.#waiting.has(id)) id = randomInt(idMax);
+    this.#waiting.set(id, { question, onAnswer, onFailure });
+    void this.#connected.then((isConnected) => {
+      if (isConnected && this.#waiting.has(id) && !this.#isClosed)
+        this.#socket.send(writeQuery(id, question));
+    });
+    return () => this.#end(id);
+  }
+
+  #take(message: Buffer): void {
+    const id = idOf(message);
+    const waiting = id === undefined ? undefined : this.#waiting.get(id);
+    const answer = waiting === undefined ? null : readAnswer(message, waiting.question);
+    if (id === undefined || waiting === undefined || answer === null) return;
+    this.#end(id);
+    waiting.onAnswer(answer);
+  }
+
+  /** The system reports that the server does not listen, or that the socket cannot be used. */
+  #fail(): void {
+    const waiting = [...this.#waiting.values()];
+    this.#waiting.clear();
+    this.#close();
+    for (const { onFailure } of waiting) onFailure();
+  }
+
+  #end(id: number): void {
+    this.#waiting.delete(id);
+    if (this.#waiting.size === 0) this.#close();
+  }
+
+  #close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#socket.close();
+  }
+}

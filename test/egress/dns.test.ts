@@ -1,0 +1,196 @@
+/** The client of name servers: what it reads, what it ignores, and how long it asks. */
+
+import assert from 'node:assert/strict';
+import { Resolver } from 'node:dns/promises';
+import { test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import fc from 'fast-check';
+import { DnsClient } from '../../src/egress/dns/client.ts';
+import { readAnswer, readServer, writeQuestion } from '../../src/egress/dns/message.ts';
+import { aliasTo, answerTo, startNameServer } from '../support/network/name_server.ts';
+import { timesAsMuch } from '../support/processor_time.ts';
+
+const ipv4 = Array.from({ length: 4_000 }, (_, index) => Buffer.from([198, 41, index >> 8, index & 255]));
+const ipv6 = Buffer.from('26064700000000000000000000001111', 'hex');
+
+test('addresses of both families are found, also behind aliases', async (t) => {
+  const { server, asked } = await startNameServer(t, (question) => [
+    answerTo(question, question.type === 1 ? ipv4.slice(0, 2) : [ipv6], {
+      before: [2, Buffer.concat([aliasTo(['one', 'example']), aliasTo(['two', 'example'])])],
+    }),
+  ]);
+  const client = new DnsClient(() => [server]);
+  assert.deepEqual(await client.lookUp('Some.Example', 4), ['198.41.0.0', '198.41.0.1']);
+  assert.deepEqual(await client.lookUp('some.example.', 6), ['2606:4700:0:0:0:0:0:1111']);
+  assert.deepEqual(
+    asked.map(({ name, isTcp }) => [name, isTcp]),
+    [
+      ['some.example', false],
+      ['some.example', false],
+    ],
+  );
+});
+
+test('it finds what Node’s resolver finds', async (t) => {
+  const { server } = await startNameServer(t, (question) => {
+    const count = Number(question.name.split('.')[0]);
+    const addresses = question.type === 1 ? ipv4.slice(0, count) : Array.from({ length: count }, () => ipv6);
+    return [
+      answerTo(question, question.isTcp || count < 5 ? addresses : [], {
+        isTruncated: count >= 5 && !question.isTcp,
+      }),
+    ];
+  });
+  const resolver = new Resolver({ timeout: 2_000, tries: 2 });
+  resolver.setServers([server]);
+  t.after(() => resolver.cancel());
+  const client = new DnsClient(() => [server]);
+  for (const count of [1, 2, 4, 5, 16, 40]) {
+    const name = `${count}.example`;
+    assert.deepEqual(await client.lookUp(name, 4), (await resolver.resolve4(name)).slice(0, 16));
+    assert.equal((await client.lookUp(name, 6)).length, Math.min(count, 16));
+  }
+  await assert.rejects(resolver.resolve4('0.example'));
+  assert.deepEqual(await client.lookUp('0.example', 4), []);
+});
+
+test('attack: a name with thousands of addresses takes little time', async (t) => {
+  const { server, asked } = await startNameServer(t, (question) => {
+    const addresses = question.name.startsWith('few') ? ipv4.slice(0, 16) : ipv4;
+    return [question.isTcp ? answerTo(question, addresses) : answerTo(question, [], { isTruncated: true })];
+  });
+  const client = new DnsClient(() => [server]);
+  assert.equal((await client.lookUp('many.example', 4)).length, 16);
+  assert.equal(asked.filter(({ isTcp }) => isTcp).length, 1);
+  // To read all of them takes some 300 times as much.
+  const ratio = await timesAsMuch(
+    () => client.lookUp('many.example', 4),
+    () => client.lookUp('few.example', 4),
+  );
+  assert.ok(ratio < 30, String(ratio));
+});
+
+test('of a truncated answer, addresses are used; without any, the server is asked over TCP', async (t) => {
+  const { server, asked } = await startNameServer(t, (question) => [
+    answerTo(question, question.isTcp ? [] : ipv4.slice(0, 3), { isTruncated: !question.isTcp }),
+  ]);
+  assert.equal((await new DnsClient(() => [server]).lookUp('some.example', 4)).length, 3);
+  assert.deepEqual(
+    asked.map(({ isTcp }) => isTcp),
+    [false],
+  );
+});
+
+test('attack: answers with another id, name or type, and what is no answer, are ignored', async (t) => {
+  const wrong = [Buffer.from([10, 0, 0, 1])];
+  const { server } = await startNameServer(t, (question) => {
+    const other = Buffer.from(question.section);
+    other.write('x', 1);
+    const ofType = Buffer.from(question.section);
+    ofType.writeUInt8(28, ofType.length - 3);
+    const query = answerTo(question, wrong);
+    query.writeUInt8(1, 2);
+    return [
+      answerTo(question, wrong, { id: question.id ^ 1 }),
+      answerTo(question, wrong, { section: other }),
+      answerTo(question, wrong, { section: ofType }),
+      query,
+      Buffer.from([question.id >> 8, question.id & 255]),
+      answerTo(question, ipv4.slice(0, 1)),
+      answerTo(question, wrong),
+    ];
+  });
+  assert.deepEqual(await new DnsClient(() => [server]).lookUp('some.example', 4), ['198.41.0.0']);
+});
+
+test('an answer is read without error, whatever its bytes are', () => {
+  const question = writeQuestion('some.example', 4);
+  const head = Buffer.from([0, 0, 0x81, 0x80, 0, 1, 0xff, 0xff, 0, 0, 0, 0]);
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 600 }), fc.boolean(), (bytes, isAnswer) => {
+      const message = isAnswer ? Buffer.concat([head, question.section, bytes]) : Buffer.from(bytes);
+      const addresses = readAnswer(message, question)?.addresses ?? [];
+      assert.ok(addresses.length <= 16);
+    }),
+  );
+  const message = answerTo(
+    { id: 0, name: '', type: 1, section: question.section, isTcp: false },
+    ipv4.slice(0, 4),
+  );
+  for (let end = 0; end <= message.length; end += 1) {
+    const answer = readAnswer(message.subarray(0, end), question);
+    assert.equal(answer?.addresses.length ?? 0, Math.max(0, Math.floor((end - 30) / 16)), String(end));
+  }
+});
+
+test('a name server that does not listen, hangs or fails is replaced by the next', async (t) => {
+  const { server } = await startNameServer(t, (question) => [answerTo(question, ipv4.slice(0, 1))]);
+  const hanging = await startNameServer(t, () => []);
+  const failing = await startNameServer(t, (question) => [answerTo(question, [], { code: 2 })]);
+  const closed = '127.0.0.1:1';
+  for (const servers of [
+    [closed, server],
+    [failing.server, server],
+    [hanging.server, server],
+    [hanging.server, failing.server, closed, server],
+  ])
+    assert.deepEqual(await new DnsClient(() => servers).lookUp('some.example', 4), ['198.41.0.0']);
+  for (const servers of [[], [closed], [failing.server, closed], [hanging.server]])
+    await assert.rejects(new DnsClient(() => servers).lookUp('some.example', 4), /name server/);
+});
+
+test('a name that does not exist has no addresses, and nobody else is asked', async (t) => {
+  const { server } = await startNameServer(t, (question) => [answerTo(question, [], { code: 3 })]);
+  const other = await startNameServer(t, (question) => [answerTo(question, ipv4.slice(0, 1))]);
+  const client = new DnsClient(() => [server, other.server]);
+  assert.deepEqual(await client.lookUp('none.example', 4), []);
+  assert.equal(other.asked.length, 0);
+});
+
+test('a name that takes seconds is found while those of all others are answered at once', async (t) => {
+  const { server } = await startNameServer(t, async (question) => {
+    if (question.name.startsWith('late')) await setTimeout(2_000);
+    return [answerTo(question, ipv4.slice(0, 1))];
+  });
+  const client = new DnsClient(() => [server]);
+  for (let count = 0; count < 20; count += 1) await client.lookUp(`name${count}.example`, 4);
+  assert.deepEqual(await client.lookUp('late.example', 4), ['198.41.0.0']);
+});
+
+test('attack: names that hang share ports, and keep no other waiting', async (t) => {
+  const { server, asked } = await startNameServer(t, (question) =>
+    question.name.startsWith('hang') ? [] : [answerTo(question, ipv4.slice(0, 1))],
+  );
+  const sockets = () => process.getActiveResourcesInfo().filter((name) => name === 'UDPWRAP').length;
+  const before = sockets();
+  const client = new DnsClient(() => [server]);
+  const hanging = Array.from({ length: 1_000 }, (_, index) => client.lookUp(`hang${index}.example`, 4));
+  const ended = Promise.allSettled(hanging);
+  assert.deepEqual(await client.lookUp('some.example', 4), ['198.41.0.0']);
+  assert.ok(sockets() - before <= 11, String(sockets() - before));
+  for (const { status } of await ended) assert.equal(status, 'rejected');
+  assert.equal(sockets(), before);
+  assert.ok(asked.length > 1_000);
+});
+
+test('names that cannot be names are refused', async () => {
+  const client = new DnsClient(() => ['127.0.0.1']);
+  for (const name of [
+    '',
+    '.',
+    'a..b',
+    `${'a'.repeat(64)}.example`,
+    `${'a.'.repeat(127)}b`,
+    'ü.example',
+    'a b',
+  ])
+    await assert.rejects(client.lookUp(name, 4), /not valid/, name);
+});
+
+test('name servers are read as Node writes them', () => {
+  assert.deepEqual(readServer('192.0.2.1'), { address: '192.0.2.1', port: 53 });
+  assert.deepEqual(readServer('192.0.2.1:5353'), { address: '192.0.2.1', port: 5_353 });
+  assert.deepEqual(readServer('2001:db8::1'), { address: '2001:db8::1', port: 53 });
+  assert.deepEqual(readServer('[2001:db8::1]:5353'), { address: '2001:db8::1', port: 5_353 });
+  assert.deepEqual(readServer('fe80::1%eth0'), { address: 'fe80::1%eth0', port: 53 });
+});
