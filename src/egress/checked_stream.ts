@@ -9,6 +9,7 @@
 import type { Socket } from 'node:net';
 import { TcpStream } from '../shared/tcp_stream.ts';
 import { CertificateCheck } from './certificate_check.ts';
+import { closeAtOnce } from './close_at_once.ts';
 import { EgressError } from './error.ts';
 import { RecordLimit } from './record_limit.ts';
 import { type PeerOfTenant, takeHandshakeTurn, takeRecordTurn } from './tls_turns.ts';
@@ -73,6 +74,11 @@ export class CheckedStream extends TcpStream {
   override _writev(chunks: { chunk: Buffer }[], done: (error?: Error | null) => void): void {
     for (const { chunk } of chunks) this.#limit?.sent(chunk);
     super._writev(chunks, done);
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    closeAtOnce(this.tcp);
+    done(error);
   }
 
   protected override takeEnd(): void {

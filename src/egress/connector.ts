@@ -12,6 +12,7 @@ import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { buildConnector } from 'undici';
 import { canonicalAddress } from './address.ts';
+import { closeAtOnce } from './close_at_once.ts';
 import { EgressError } from './error.ts';
 import { type EgressProxy, openTunnel } from './proxy.ts';
 import { type EgressPolicy, resolveVetted } from './resolve.ts';
@@ -108,7 +109,7 @@ async function open(
       : await openTunnel(options.proxy, addresses, port, connectTimeoutMs);
   const connectedAt = performance.now();
   if (isOver()) {
-    tcp.destroy();
+    closeAtOnce(tcp);
     throw new EgressError('connect_error');
   }
   const user: ConnectionUser = { tenant };

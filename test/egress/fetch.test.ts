@@ -33,6 +33,11 @@ async function startHost(t: TestContext, respond: (socket: Socket) => void): Pro
   return host;
 }
 
+/** Also after a reset. */
+async function isClosed(socket: Socket): Promise<void> {
+  if (!socket.closed) await new Promise((resolve) => socket.once('close', resolve));
+}
+
 function createFetch(t: TestContext, limits: FetchLimits = {}) {
   const guarded = createGuardedFetch({ allowLoopback: true }, limits);
   t.after(() => guarded.close());
@@ -56,7 +61,7 @@ test('a document is fetched over a connection of its own, which is closed', asyn
   assert.match(head, /accept: text\/plain\r\nuser-agent: Nuncio\r\n\r\n$/);
   assert.doesNotMatch(head, /content-length/);
   const [socket] = host.sockets as [Socket];
-  if (!socket.closed) await once(socket, 'close');
+  await isClosed(socket);
   await fetch(host.url, { method: 'POST', body: 'a=b' });
   assert.match(host.requests[1] ?? '', /^POST .*content-length: 3\r\n\r\na=b$/s);
   await assert.rejects(fetch(host.url, { method: 'DELETE' }), TypeError);
@@ -86,7 +91,7 @@ test('attack: responses that would keep the thread busy are refused', async (t) 
     const host = await startHost(t, (socket) => socket.write(answer));
     await assert.rejects(createFetch(t).fetch(host.url), { name }, answer.slice(0, 50));
     const [socket] = host.sockets as [Socket];
-    if (!socket.closed) await once(socket, 'close');
+    await isClosed(socket);
   }
 });
 
@@ -103,5 +108,5 @@ test('a request ends with its time, with its signal and with the server', async 
   await assert.rejects(closed, { code: 'connect_error' });
   await assert.rejects(closing.fetch(host.url), { code: 'connect_error' });
   // A connection that opens too late is closed, too.
-  for (const socket of host.sockets) if (!socket.closed) await once(socket, 'close');
+  for (const socket of host.sockets) await isClosed(socket);
 });

@@ -2,6 +2,7 @@
 
 import { randomInt } from 'node:crypto';
 import { connect } from 'node:net';
+import { closeAtOnce } from '../close_at_once.ts';
 import { type Answer, idOf, type NameServer, type Question, readAnswer, writeQuery } from './message.ts';
 
 /** Bytes of an answer that are read. Sixteen addresses behind a chain of aliases need fewer. */
@@ -25,7 +26,7 @@ export function askOverTcp(
   socket.unref();
   let received = Buffer.alloc(0);
   const end = () => {
-    socket.removeAllListeners('data').removeAllListeners('close').destroy();
+    closeAtOnce(socket.removeAllListeners('data').removeAllListeners('close'));
   };
   const fail = () => {
     end();

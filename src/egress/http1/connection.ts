@@ -8,6 +8,7 @@
 
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
+import { closeAtOnce } from '../close_at_once.ts';
 import type { GuardedConnection } from '../connector.ts';
 import { type Connection, type Exchange, ProtocolError, type ResponseParts } from './interface.ts';
 import type { HeadCache } from './response_head.ts';
@@ -104,7 +105,7 @@ export class Http1Connection implements Connection {
   destroy(): void {
     this.#isUsable = false;
     this.#exchange = null;
-    this.#socket.destroy();
+    closeAtOnce(this.#socket);
   }
 
   readonly #onWritten = (error?: Error | null): void => {
@@ -152,7 +153,7 @@ export class Http1Connection implements Connection {
     this.#isUsable = false;
     const exchange = this.#exchange;
     this.#exchange = null;
-    this.#socket.destroy();
+    closeAtOnce(this.#socket);
     // A failed write closes the socket before it is read: an early response (RFC 9112 section 9.5) may be lost with it.
     exchange?.onFailure(error, this.#reader.hasBegun || this.#written < this.#started);
   }

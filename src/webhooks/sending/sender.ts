@@ -8,6 +8,7 @@
  */
 
 import { addressKey } from '../../egress/address_key.ts';
+import { closeAtOnce } from '../../egress/close_at_once.ts';
 import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '../../egress/connector.ts';
 import { Http1Connection } from '../../egress/http1/connection.ts';
 import type { Connection } from '../../egress/http1/interface.ts';
@@ -153,7 +154,7 @@ export class Sender {
       .then((opened) => {
         if (exchange.isOver || gate.admit(addressKey(opened.address, port)))
           return this.#use(opened, exchange);
-        opened.socket.destroy();
+        closeAtOnce(opened.socket);
         throw new NoRoom();
       })
       .catch((error: Error) => {

@@ -1,0 +1,127 @@
+/** Connections that are closed leave no local port behind, which the system would keep for a minute. */
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { type TestContext, test } from 'node:test';
+import { createServer as createTls } from 'node:tls';
+import { createGuardedFetch } from '../../src/egress/fetch.ts';
+import type { ExchangeResult } from '../../src/webhooks/sending/exchange.ts';
+import { Sender } from '../../src/webhooks/sending/sender.ts';
+import { serverCertificate, serverKey } from '../support/network/certificates.ts';
+import { siteEgress } from '../support/network/site.ts';
+import { until } from '../support/webhooks/apps.ts';
+
+const egress = { ...siteEgress, allowLoopback: true };
+const established = '01';
+const skip = process.platform === 'linux' ? false : 'reads /proc/net';
+
+/** How often a connection to the port is in each state, by its number. */
+function statesTo(port: number): Record<string, number> {
+  const remote = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  const lines = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((file) =>
+    readFileSync(file, 'latin1').trim().split('\n').slice(1),
+  );
+  const states = lines
+    .map((line) => line.trim().split(/\s+/))
+    .filter((fields) => fields[2]?.endsWith(remote))
+    .map((fields) => fields[3] ?? '');
+  return Object.fromEntries(
+    Map.groupBy(states, (state) => state)
+      .entries()
+      .map(([state, { length }]) => [state, length]),
+  );
+}
+
+/** Only connections that are established are waited for: the system forgets the others, too, after a minute. */
+async function assertClosed(port: number): Promise<void> {
+  await until(
+    async () => statesTo(port),
+    (states) => states[established] === undefined,
+  );
+  assert.deepEqual(statesTo(port), {});
+}
+
+async function listen(t: TestContext, server: Server): Promise<number> {
+  const sockets = new Set<Socket>();
+  server.on('connection', (socket: Socket) => sockets.add(socket.on('error', () => {})));
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+/** Answers each request, and leaves the close to the client. */
+function respond(socket: Socket): void {
+  socket
+    .on('error', () => {})
+    .on('data', () => {
+      socket.write('HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok');
+    });
+}
+
+for (const scheme of ['http', 'https'] as const) {
+  const start = (t: TestContext) =>
+    listen(
+      t,
+      scheme === 'http'
+        ? createServer(respond)
+        : createTls({ cert: serverCertificate, key: serverKey }, respond).on('tlsClientError', () => {}),
+    );
+  const urlTo = (port: number) =>
+    `${scheme}://${scheme === 'http' ? '127.0.0.1' : 'one.apps.example'}:${port}/`;
+
+  test(`attack: hosts that leave the close to Nuncio use up no ports: deliveries, ${scheme}`, {
+    skip,
+  }, async (t) => {
+    const port = await start(t);
+    const sender = new Sender(egress);
+    t.after(() => sender.close());
+    const { origin } = new URL(urlTo(port));
+    for (let count = 0; count < 20; count += 1) {
+      const { promise, resolve } = Promise.withResolvers<ExchangeResult>();
+      const request = { origin, path: '/', headers: '', body: Buffer.from('{}'), traced: null };
+      sender.send(request, resolve, undefined, { timeoutMs: 60_000 });
+      assert.equal((await promise).status, 200);
+    }
+    await assertClosed(port);
+  });
+
+  test(`attack: hosts that leave the close to Nuncio use up no ports: documents, ${scheme}`, {
+    skip,
+  }, async (t) => {
+    const port = await start(t);
+    const guarded = createGuardedFetch(egress, { timeoutMs: 60_000 });
+    t.after(() => guarded.close());
+    for (let count = 0; count < 20; count += 1) assert.equal((await guarded.fetch(urlTo(port))).status, 200);
+    await assertClosed(port);
+  });
+}
+
+test('attack: a host that reads nothing keeps no port after the timeout', { skip }, async (t) => {
+  const port = await listen(
+    t,
+    createServer((socket) => socket.pause()),
+  );
+  const guarded = createGuardedFetch(egress, { timeoutMs: 500 });
+  t.after(() => guarded.close());
+  const body = 'a'.repeat(16_000_000);
+  await assert.rejects(guarded.fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body }), {
+    name: 'TimeoutError',
+  });
+  await assertClosed(port);
+});
+
+test('attack: a host that hangs in the handshake keeps no port after the timeout', { skip }, async (t) => {
+  const port = await listen(
+    t,
+    createServer(() => {}),
+  );
+  const guarded = createGuardedFetch(egress, { timeoutMs: 500 });
+  t.after(() => guarded.close());
+  await assert.rejects(guarded.fetch(`https://one.apps.example:${port}/`), { name: 'TimeoutError' });
+  await assertClosed(port);
+});
