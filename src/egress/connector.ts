@@ -18,7 +18,7 @@ import { type EgressProxy, openTunnel } from './proxy.ts';
 import { type EgressPolicy, resolveVetted } from './resolve.ts';
 import { waitForEvent } from './socket_event.ts';
 import { startTls, type TlsOptions } from './tls.ts';
-import type { ConnectionUser } from './tls_turns.ts';
+import { type ConnectionUser, takeBeginningTurn } from './tls_turns.ts';
 
 /** Timeout of the TCP connection, in milliseconds. */
 const connectTimeoutMs = 5_000;
@@ -108,13 +108,10 @@ async function open(
       ? await openDirectly(host, port, addresses)
       : await openTunnel(options.proxy, addresses, port, connectTimeoutMs);
   const connectedAt = performance.now();
-  if (isOver()) {
-    closeAtOnce(tcp);
-    throw new EgressError('connect_error');
-  }
   const user: ConnectionUser = { tenant };
   const peer = { address, port: tcp.remotePort ?? 0, user };
-  const socket = servername === null ? tcp : await startTls(tcp, peer, servername, options, isOver);
+  assertWanted(tcp, isOver);
+  const socket = servername === null ? tcp : await takeTls(tcp, peer, servername, options, isOver);
   const timings: ConnectTimings = {
     dnsMs: resolvedAt - startedAt,
     connectMs: connectedAt - admittedAt,
@@ -122,6 +119,22 @@ async function open(
     family: isIP(address) === 6 ? 6 : 4,
   };
   return { socket, timings, address, user };
+}
+
+function assertWanted(tcp: Socket, isOver: () => boolean): void {
+  if (!isOver() && !tcp.destroyed) return;
+  closeAtOnce(tcp);
+  throw new EgressError('connect_error');
+}
+
+/** Begins TLS in its turn. */
+function takeTls(...[tcp, peer, servername, options, isOver]: Parameters<typeof startTls>): Promise<Socket> {
+  if (options.isNamedByOperator) return startTls(tcp, peer, servername, options, isOver);
+  const begin = async () => {
+    assertWanted(tcp, isOver);
+    return await startTls(tcp, peer, servername, options, isOver);
+  };
+  return new Promise((resolve) => takeBeginningTurn(peer, () => resolve(begin())));
 }
 
 async function openDirectly(
