@@ -9,7 +9,7 @@
 import type { Socket } from 'node:net';
 import { TcpStream } from '../shared/tcp_stream.ts';
 import { CertificateCheck } from './certificate_check.ts';
-import { closeAtOnce } from './close_at_once.ts';
+import { closeAtOnce } from './closing.ts';
 import { EgressError } from './error.ts';
 import { RecordLimit } from './record_limit.ts';
 import { type PeerOfTenant, takeHandshakeTurn, takeRecordTurn } from './tls_turns.ts';

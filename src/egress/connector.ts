@@ -12,7 +12,7 @@ import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { buildConnector } from 'undici';
 import { canonicalAddress } from './address.ts';
-import { closeAtOnce } from './close_at_once.ts';
+import { closeAtOnce } from './closing.ts';
 import { EgressError } from './error.ts';
 import { type EgressProxy, openTunnel } from './proxy.ts';
 import { type EgressPolicy, resolveVetted } from './resolve.ts';
@@ -155,7 +155,7 @@ export function comparePeer(socket: Socket, addresses: readonly string[]): strin
   const { remoteAddress } = socket;
   const address = remoteAddress === undefined ? undefined : canonicalAddress(remoteAddress);
   if (address !== undefined && addresses.includes(address)) return address;
-  socket.destroy();
+  closeAtOnce(socket);
   throw new EgressError('address_refused');
 }
 

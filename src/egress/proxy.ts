@@ -5,6 +5,7 @@
  */
 
 import { connect, isIPv6, type Socket } from 'node:net';
+import { closeAtOnce } from './closing.ts';
 import { EgressError } from './error.ts';
 
 /** Maximum size of the proxy's response to `CONNECT`, in bytes. */
@@ -65,7 +66,7 @@ function requestTunnel(
   const socket = connect({ host: proxy.host, port: proxy.port, noDelay: true, keepAlive: true });
   const fail = (code: 'connect_error' | 'connect_timeout', cause?: Error) => {
     clearTimeout(timer);
-    socket.destroy();
+    closeAtOnce(socket);
     reject(new EgressError(code, { cause }));
   };
   const timer = setTimeout(() => fail('connect_timeout'), Math.max(timeoutMs, 0));

@@ -9,7 +9,8 @@
 import { isIP } from 'node:net';
 import { canonicalAddress, classifyAddress, isPrivateNetwork } from './address.ts';
 import { allowListOf } from './allow_list.ts';
-import { DnsClient, lookupTimeoutMs } from './dns/client.ts';
+import { DnsClient } from './dns/client.ts';
+import { lookupTimeoutMs } from './dns/lookup.ts';
 import { addressesMax } from './dns/message.ts';
 import { EgressError } from './error.ts';
 
@@ -87,13 +88,16 @@ function few(addresses: readonly string[]): string[] {
   });
 }
 
-const dns = new DnsClient();
-
-async function resolveBySystem(hostname: string): Promise<string[]> {
-  // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
-  if (hostname === 'localhost' || hostname.endsWith('.localhost')) return ['127.0.0.1', '::1'];
-  const [ipv4, ipv6] = await Promise.allSettled([dns.lookUp(hostname, 4), dns.lookUp(hostname, 6)]);
-  const addresses = [ipv4, ipv6].flatMap((result) => (result.status === 'fulfilled' ? result.value : []));
-  if (addresses.length === 0 && ipv4.status === 'rejected') throw ipv4.reason;
-  return addresses;
+/** Resolves names by asking name servers. */
+export function resolveWith(dns: DnsClient): ResolveHost {
+  return async (hostname) => {
+    // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
+    if (hostname === 'localhost' || hostname.endsWith('.localhost')) return ['127.0.0.1', '::1'];
+    const [ipv4, ipv6] = await Promise.allSettled([dns.lookUp(hostname, 4), dns.lookUp(hostname, 6)]);
+    const addresses = [ipv4, ipv6].flatMap((result) => (result.status === 'fulfilled' ? result.value : []));
+    if (addresses.length === 0 && ipv4.status === 'rejected') throw ipv4.reason;
+    return addresses;
+  };
 }
+
+const resolveBySystem = resolveWith(new DnsClient());

@@ -1,35 +1,29 @@
 /**
  * Asks the system's name servers for the addresses of a name. Node's own resolver reads the whole of an answer, in quadratic time and in the
  * thread that asks: 4,000 addresses take some 40 ms, and whoever owns a name chooses them. This one reads as many as are used.
- *
- *   asking a server over UDP → answered
- *                           → truncated, without addresses → asking it over TCP → answered, or failed
- *                           → no answer for a while, or failed → asking the next server too; an earlier one may still answer
  */
 
-import dns from 'node:dns';
-import {
-  type Answer,
-  type Family,
-  type NameServer,
-  type Question,
-  readServer,
-  writeQuestion,
-} from './message.ts';
+import { Lookup } from './lookup.ts';
+import type { Family, NameServer } from './message.ts';
+import { writeQuestion } from './message.ts';
+import { createSystemServers } from './servers.ts';
 import { askOverTcp } from './tcp_question.ts';
 import { UdpPort } from './udp_port.ts';
 
-/** Milliseconds after which the next server is asked, or the only one again. A name that takes longer is still found. */
-const pauseMs = 1_500;
-/** Milliseconds after which no answer is waited for any more. */
-export const lookupTimeoutMs = 5_000;
+/** Milliseconds for which a server is asked last, after another one has answered what it had not. */
+const lastMs = 30_000;
+/** Maximum questions over TCP at once. Name servers take few, some of them ten. Names that need it have more than 25 addresses. */
+const tcpMax = 20;
 
 export class DnsClient {
-  readonly #servers: () => readonly string[];
+  readonly #servers: () => readonly NameServer[];
   readonly #ports = new Map<string, UdpPort>();
+  /** Servers that are asked last, and until when. */
+  readonly #last = new Map<string, number>();
+  #tcpCount = 0;
 
-  /** @param servers in the form of `getServers` of `node:dns`. Default: the system's */
-  constructor(servers = (): readonly string[] => dns.getServers()) {
+  /** @param servers in their order. Default: the system's */
+  constructor(servers = createSystemServers()) {
     this.#servers = servers;
   }
 
@@ -40,13 +34,20 @@ export class DnsClient {
    * @throws Error if the name is not valid, or if no server gives an answer within `lookupTimeoutMs`
    */
   async lookUp(name: string, family: Family): Promise<string[]> {
-    const servers = this.#servers().map(readServer);
+    const question = writeQuestion(name, family);
+    const now = performance.now();
+    const isLast = (server: NameServer) => (this.#last.get(keyOf(server)) ?? 0) > now;
+    const servers = [...this.#servers()].sort((a, b) => Number(isLast(a)) - Number(isLast(b)));
     if (servers.length === 0) throw new Error('there is no name server');
-    return new Lookup(writeQuestion(name, family), servers, (server) => this.#portTo(server)).promise;
+    return new Lookup(question, servers, {
+      portTo: (server) => this.#portTo(server),
+      askOverTcp: this.#askOverTcp,
+      onSilent: (server) => this.#last.set(keyOf(server), performance.now() + lastMs),
+    }).promise;
   }
 
   #portTo(server: NameServer): UdpPort {
-    const key = `${server.address} ${server.port}`;
+    const key = keyOf(server);
     let port = this.#ports.get(key);
     if (port === undefined || !port.isOpen) {
       port = new UdpPort(server);
@@ -54,77 +55,21 @@ export class DnsClient {
     }
     return port;
   }
-}
 
-/** One question, to one server after the other. */
-class Lookup {
-  readonly promise: Promise<string[]>;
-  readonly #question: Question;
-  readonly #servers: readonly NameServer[];
-  readonly #portTo: (server: NameServer) => UdpPort;
-  readonly #resolve: (addresses: string[]) => void;
-  readonly #reject: (error: Error) => void;
-  /** Ends what was asked. */
-  readonly #ends: (() => void)[] = [];
-  readonly #failed = new Set<NameServer>();
-  #asked = 0;
-  readonly #timeout: NodeJS.Timeout;
-  #pause: NodeJS.Timeout | undefined;
-  #isOver = false;
-
-  constructor(question: Question, servers: readonly NameServer[], portTo: (server: NameServer) => UdpPort) {
-    this.#question = question;
-    this.#servers = servers;
-    this.#portTo = portTo;
-    const { promise, resolve, reject } = Promise.withResolvers<string[]>();
-    this.promise = promise;
-    this.#resolve = resolve;
-    this.#reject = reject;
-    this.#timeout = setTimeout(
-      () => this.#end(new Error('no name server answered in time')),
-      lookupTimeoutMs,
-    );
-    this.#askNext();
-  }
-
-  #askNext(): void {
-    clearTimeout(this.#pause);
-    const left = this.#servers.filter((server) => !this.#failed.has(server));
-    this.#pause = setTimeout(() => this.#askNext(), pauseMs);
-    const server = left[this.#asked % left.length] as NameServer;
-    this.#asked += 1;
-    this.#askServer(server);
-  }
-
-  #askServer(server: NameServer): void {
-    const onFailure = () => this.#fail(server);
-    const onAnswer = (answer: Answer) => this.#take(answer, server);
-    const onShort = (answer: Answer) => {
-      if (!answer.isTruncated || answer.addresses.length > 0 || answer.isFailure) onAnswer(answer);
-      else this.#ends.push(askOverTcp(server, this.#question, onAnswer, onFailure));
+  readonly #askOverTcp: typeof askOverTcp = (server, question, onAnswer, onFailure) => {
+    if (this.#tcpCount >= tcpMax) {
+      onFailure();
+      return () => {};
+    }
+    this.#tcpCount += 1;
+    const end = askOverTcp(server, question, onAnswer, onFailure);
+    let isOver = false;
+    return () => {
+      if (!isOver) this.#tcpCount -= 1;
+      isOver = true;
+      end();
     };
-    this.#ends.push(this.#portTo(server).ask(this.#question, onShort, onFailure));
-  }
-
-  #take(answer: Answer, server: NameServer): void {
-    if (answer.isFailure) this.#fail(server);
-    else this.#end(answer.addresses);
-  }
-
-  #fail(server: NameServer): void {
-    if (this.#isOver || this.#failed.has(server)) return;
-    this.#failed.add(server);
-    if (this.#failed.size === this.#servers.length) this.#end(new Error('no name server found out'));
-    else this.#askNext();
-  }
-
-  #end(result: string[] | Error): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    clearTimeout(this.#timeout);
-    clearTimeout(this.#pause);
-    for (const end of this.#ends) end();
-    if (result instanceof Error) this.#reject(result);
-    else this.#resolve(result);
-  }
+  };
 }
+
+const keyOf = ({ address, port }: NameServer) => `${address} ${port}`;

@@ -1,7 +1,5 @@
 /** Questions to name servers and what is read of their answers (RFC 1035 section 4; RFC 3596 for IPv6). */
 
-import { isIPv4 } from 'node:net';
-
 /** Maximum addresses that are read of an answer. It may have thousands. */
 export const addressesMax = 16;
 /** Maximum bytes of a label, and of a name as it is written. */
@@ -40,9 +38,10 @@ export interface Answer {
  * @throws Error if it cannot be a name
  */
 export function writeQuestion(name: string, family: Family): Question {
-  const labels = name.replace(/\.$/, '').split('.');
+  const text = name.replace(/\.$/, '');
+  const labels = text.split('.');
   const isName =
-    name.length <= nameBytesMax + 1 &&
+    text.length <= nameBytesMax &&
     labels.every((label) => label !== '' && label.length <= labelBytesMax && /^[\x21-\x7e]+$/.test(label));
   if (!isName) throw new Error('the name is not valid');
   const parts = labels.flatMap((label) => [Buffer.from([label.length]), Buffer.from(label.toLowerCase())]);
@@ -70,17 +69,22 @@ export function idOf(message: Buffer): number | undefined {
 export function readAnswer(message: Buffer, question: Question): Answer | null {
   const { section } = question;
   const end = headBytes + section.length;
-  if (message.length < end || message.readUInt16BE(4) !== 1) return null;
+  if (message.length < headBytes) return null;
   const flags = message.readUInt16BE(2);
+  const code = flags & 0xf;
   const isResponse = (flags & 0x8000) !== 0;
+  const isFailure = code !== noError && code !== noSuchName;
+  // Servers that cannot read a question may not repeat it.
+  if (isResponse && isFailure && message.length === headBytes)
+    return { addresses: [], isTruncated: false, isFailure };
+  if (message.length < end || message.readUInt16BE(4) !== 1) return null;
   // Servers may write the name in other case.
   const repeated = message.toString('latin1', headBytes, end).toLowerCase();
   if (!isResponse || repeated !== section.toString('latin1')) return null;
-  const code = flags & 0xf;
   return {
     addresses: code === noError ? readAddresses(message, end, question.family) : [],
     isTruncated: (flags & 0x200) !== 0,
-    isFailure: code !== noError && code !== noSuchName,
+    isFailure,
   };
 }
 
@@ -124,15 +128,4 @@ function writeAddress(bytes: Buffer): string {
 export interface NameServer {
   address: string;
   port: number;
-}
-
-const defaultPort = 53;
-
-/** @param text as `getServers` of `node:dns` writes it: an address, or `address:port` with brackets around IPv6 */
-export function readServer(text: string): NameServer {
-  const [, inBrackets, bracketsPort] = /^\[(.*)\](?::(\d+))?$/.exec(text) ?? [];
-  if (inBrackets !== undefined) return { address: inBrackets, port: Number(bracketsPort ?? defaultPort) };
-  const [address = '', port] = text.split(':');
-  if (isIPv4(address)) return { address, port: Number(port ?? defaultPort) };
-  return { address: text, port: defaultPort };
 }

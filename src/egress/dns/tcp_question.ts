@@ -2,7 +2,7 @@
 
 import { randomInt } from 'node:crypto';
 import { connect } from 'node:net';
-import { closeAtOnce } from '../close_at_once.ts';
+import { closeAtOnce } from '../closing.ts';
 import { type Answer, idOf, type NameServer, type Question, readAnswer, writeQuery } from './message.ts';
 
 /** Bytes of an answer that are read. Sixteen addresses behind a chain of aliases need fewer. */

@@ -61,8 +61,11 @@ export class UdpPort {
     while (this.#waiting.has(id)) id = randomInt(idMax);
     this.#waiting.set(id, { question, onAnswer, onFailure });
     void this.#connected.then((isConnected) => {
-      if (isConnected && this.#waiting.has(id) && !this.#isClosed)
-        this.#socket.send(writeQuery(id, question));
+      if (!isConnected || this.#isClosed || !this.#waiting.has(id)) return;
+      // If two questions are sent at once, only this tells the second that the server does not listen.
+      this.#socket.send(writeQuery(id, question), (error) => {
+        if (error !== null) this.#fail();
+      });
     });
     return () => this.#end(id);
   }

@@ -8,7 +8,7 @@
 
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import { closeAtOnce } from '../close_at_once.ts';
+import { closeAfterResponse, closeAtOnce } from '../closing.ts';
 import type { GuardedConnection } from '../connector.ts';
 import { type Connection, type Exchange, ProtocolError, type ResponseParts } from './interface.ts';
 import type { HeadCache } from './response_head.ts';
@@ -35,6 +35,8 @@ export class Http1Connection implements Connection {
   readonly #idleMsMax: number;
   #exchange: Exchange | null = null;
   #isUsable = true;
+  /** Whether a complete response was the last thing that arrived. */
+  #hasResponded = false;
   /** Requests so far, and those that the system has taken. */
   #started = 0;
   #written = 0;
@@ -77,6 +79,7 @@ export class Http1Connection implements Connection {
 
   start(exchange: Exchange): void {
     this.#exchange = exchange;
+    this.#hasResponded = false;
     this.#started += 1;
     const { method = 'POST', path, headers, body, responseBytesMax, tenant = null } = exchange.request;
     this.#user.tenant = tenant;
@@ -105,7 +108,10 @@ export class Http1Connection implements Connection {
   destroy(): void {
     this.#isUsable = false;
     this.#exchange = null;
-    closeAtOnce(this.#socket);
+    const hasResponded = this.#hasResponded;
+    this.#hasResponded = false;
+    if (hasResponded) closeAfterResponse(this.#socket);
+    else closeAtOnce(this.#socket);
   }
 
   readonly #onWritten = (error?: Error | null): void => {
@@ -129,6 +135,7 @@ export class Http1Connection implements Connection {
       return;
     }
     this.#exchange = null;
+    this.#hasResponded = reading === 'done';
     const isTaken = this.#isOneRecord || this.#socket.writableLength === 0;
     const isReusable = reading === 'done' && reader.isReusable && isTaken;
     if (isReusable) this.idleMs = Math.min(reader.head?.keepAliveMs ?? this.#idleMsMax, this.#idleMsMax);

@@ -8,7 +8,7 @@
  */
 
 import { addressKey } from '../../egress/address_key.ts';
-import { closeAtOnce } from '../../egress/close_at_once.ts';
+import { closeAtOnce } from '../../egress/closing.ts';
 import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '../../egress/connector.ts';
 import { Http1Connection } from '../../egress/http1/connection.ts';
 import type { Connection } from '../../egress/http1/interface.ts';

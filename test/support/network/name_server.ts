@@ -4,6 +4,7 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import type { TestContext } from 'node:test';
+import type { NameServer } from '../../../src/egress/dns/message.ts';
 
 export interface Asked {
   id: number;
@@ -19,8 +20,7 @@ export interface Asked {
 type Respond = (asked: Asked) => readonly Buffer[] | Promise<readonly Buffer[]>;
 
 export interface NameServerForTest {
-  /** In the form of `getServers` of `node:dns`. */
-  server: string;
+  server: NameServer;
   asked: Asked[];
 }
 
@@ -58,7 +58,7 @@ export async function startNameServer(t: TestContext, respond: Respond): Promise
     udp.close();
     tcp.close();
   });
-  return { server: `127.0.0.1:${port}`, asked };
+  return { server: { address: '127.0.0.1', port }, asked };
 }
 
 function readQuestion(message: Buffer): Omit<Asked, 'isTcp'> {

@@ -125,3 +125,60 @@ test('attack: a host that hangs in the handshake keeps no port after the timeout
   await assert.rejects(guarded.fetch(`https://one.apps.example:${port}/`), { name: 'TimeoutError' });
   await assertClosed(port);
 });
+
+/** Responds as soon as a request begins, and reads the rest later. */
+function respondEarly(received: { bytes: number }, head: string): (socket: Socket) => void {
+  return (socket) => {
+    socket
+      .on('error', () => {})
+      .once('data', (chunk: Buffer) => {
+        received.bytes += chunk.length;
+        socket.pause();
+        socket.write(`HTTP/1.1 200 OK\r\n${head}content-length: 2\r\n\r\nok`);
+        setTimeout(() => socket.on('data', ({ length }: Buffer) => (received.bytes += length)).resume(), 300);
+      });
+  };
+}
+
+for (const scheme of ['http', 'https'] as const) {
+  for (const head of ['connection: close\r\n', ''])
+    test(`a host that responds early gets the whole delivery: ${scheme}, ${head.trim() || 'keep-alive'}`, async (t) => {
+      const received = { bytes: 0 };
+      const respond = respondEarly(received, head);
+      const port = await listen(
+        t,
+        scheme === 'http'
+          ? createServer(respond)
+          : createTls({ cert: serverCertificate, key: serverKey }, respond).on('tlsClientError', () => {}),
+      );
+      const sender = new Sender(egress);
+      t.after(() => sender.close());
+      const { promise, resolve } = Promise.withResolvers<ExchangeResult>();
+      const origin = `${scheme}://${scheme === 'http' ? '127.0.0.1' : 'one.apps.example'}:${port}`;
+      const body = Buffer.alloc(250_000, 'a');
+      const request = { origin, path: '/', headers: '', body, traced: null };
+      sender.send(request, resolve, undefined, { timeoutMs: 60_000 });
+      assert.equal((await promise).status, 200);
+      await until(
+        async () => received.bytes,
+        (bytes) => bytes > body.length,
+      );
+    });
+}
+
+test('attack: a proxy that refuses tunnels and keeps its connections open costs no ports', {
+  skip,
+}, async (t) => {
+  const port = await listen(
+    t,
+    createServer((socket) => {
+      socket.on('data', () => socket.write('HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n'));
+    }),
+  );
+  const proxy = { host: '127.0.0.1', port, authorization: null };
+  const resolveHost = async () => Array.from({ length: 16 }, (_, index) => `198.41.0.${index + 1}`);
+  const guarded = createGuardedFetch({ allowLoopback: false, proxy, resolveHost });
+  t.after(() => guarded.close());
+  await assert.rejects(guarded.fetch('https://one.example/'), { code: 'connect_error' });
+  await assertClosed(port);
+});
