@@ -12,6 +12,7 @@ import { claimKeys, type KeyedRequest, storeResponses } from '../http/idempotenc
 import type { JsonResponse } from '../http/json_response.ts';
 import { Problem } from '../http/problem.ts';
 import type { RateLimiter } from '../http/rate_limit.ts';
+import type { Sharer } from '../shared/owner_turns.ts';
 import { createResources, findOwners, type NewResource } from './create.ts';
 import type { Row } from './resource.ts';
 import type { ResourceType } from './resource_type.ts';
@@ -27,14 +28,14 @@ type Created = JsonResponse | undefined;
 
 /**
  * @param additions limits what an account adds per minute to resources of others; each sub-collection multiplies its limit
- * @returns a function that creates a resource on behalf of an owner, whose requests share a limit
+ * @returns a function that creates a resource on behalf of an owner, whose requests share a limit, and of its part
  */
 export function batchCreations(
   db: Database,
   type: ResourceType,
   additions: RateLimiter,
   onPublished: (events: StoredEvent[]) => void,
-): (owner: string, creation: Creation, bytes: number) => Promise<Created> {
+): (owner: Sharer, creation: Creation, bytes: number) => Promise<Created> {
   const refusalOf = limitAdditions(type, additions);
   const batcher = new Batcher<Creation, Created>({
     execute: async (creations) => {

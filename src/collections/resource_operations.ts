@@ -217,7 +217,7 @@ function createHandler(context: OperationsContext, type: ResourceType): Handler 
       const traceparent = activeTraceparent();
       const showCreated = (row: Row) => show(type, row, principal, 201, { location: pathOf(type, row) });
       const creation = { author, values, parentId: parentId ?? null, traceparent, keyed, show: showCreated };
-      return create(owner, creation, bytes);
+      return create({ owner: author, part: principal.clientId }, creation, bytes);
     });
     return response ?? rejectCreation(context.db, type, principal, parentId);
   };
@@ -226,7 +226,7 @@ function createHandler(context: OperationsContext, type: ResourceType): Handler 
 /** Approximate size of the body. A chunked request has no Content-Length. */
 function bodyBytes({ headers, body }: ResourceRequest): number {
   const length = headers['content-length'];
-  return length === undefined ? JSON.stringify(body).length : Number(length);
+  return length === undefined ? Buffer.byteLength(JSON.stringify(body)) : Number(length);
 }
 
 /** @throws Problem 404 if the principal cannot read the parent, 403 if it may not add to it, 409 if it may */
@@ -322,7 +322,7 @@ function changeIdempotently(
   return change(context, keyed === undefined ? work : (tx) => runIdempotent(tx, keyed, work));
 }
 
-/** The owner of idempotency keys and of the limits of the batcher. */
+/** The owner of idempotency keys. */
 function ownerOf({ accountId, clientId }: Principal): string {
   return `${accountId ?? '-'} ${clientId}`;
 }

@@ -3,7 +3,8 @@
  * in flight wait for the next batch, so batches grow with the load. A batch starts at the end of a turn of the event loop. It does
  * not wait for more items: that made no batch cheaper, and 32 connections a fifth slower.
  *
- * Owners take turns: a flood of one owner delays an item of another by at most one batch. Each item gets its own result.
+ * Owners take turns, and so do the parts of an owner, such as the apps of an account: a flood of one owner delays an item of another by at most
+ * one batch, of which it has a share. Each item gets its own result.
  * When the database rejects a batch because of its content, the batcher splits the batch until it finds the bad item.
  *
  *   added → waiting → in a batch → settled
@@ -11,6 +12,7 @@
  *              ↳ (timeout) → rejected: the database did not respond
  */
 
+import { OwnerTurns, type Sharer, undivided } from '../shared/owner_turns.ts';
 import { asServer } from './connection_user.ts';
 import { connectionTimeoutMs, DatabaseTimeoutError } from './database.ts';
 
@@ -27,7 +29,9 @@ export interface BatcherLimits {
   /** Size of a batch. A larger item forms a batch of its own. */
   batchItemsMax: number;
   batchBytesMax: number;
-  /** Waiting items and bytes, per owner and in total. */
+  /** Bytes of a batch that are of one owner while others wait. A single item may be larger. */
+  batchOwnerBytesMax: number;
+  /** Waiting items and bytes, per owner and in total. A part of an owner may have half of them. */
   ownerItemsMax: number;
   ownerBytesMax: number;
   waitingItemsMax: number;
@@ -41,7 +45,9 @@ export interface BatcherLimits {
 
 const defaultLimits: BatcherLimits = {
   batchItemsMax: 256,
-  batchBytesMax: 4_194_304,
+  // Larger batches of large items are no faster, and every item waits for the whole of its batch.
+  batchBytesMax: 1_048_576,
+  batchOwnerBytesMax: 262_144,
   ownerItemsMax: 2_000,
   ownerBytesMax: 16_777_216,
   waitingItemsMax: 20_000,
@@ -50,6 +56,8 @@ const defaultLimits: BatcherLimits = {
   slowBatchMs: 100,
   waitMsMax: connectionTimeoutMs,
 };
+
+const partKey = ({ owner, part }: Sharer) => `${owner} ${part}`;
 
 /** Too many items are waiting. */
 export class BatcherFullError extends Error {
@@ -64,6 +72,7 @@ export class BatcherFullError extends Error {
 }
 
 interface Waiting<Item, Result> {
+  sharer: Sharer;
   item: Item;
   bytes: number;
   addedAt: number;
@@ -71,17 +80,12 @@ interface Waiting<Item, Result> {
   reject: (error: unknown) => void;
 }
 
-/** Waiting items of one owner, oldest first. */
-interface Queue<Item, Result> {
-  entries: Waiting<Item, Result>[];
-  bytes: number;
-}
-
 export class Batcher<Item, Result> {
   readonly #execute: BatcherOptions<Item, Result>['execute'];
   readonly #limits: BatcherLimits;
-  /** By owner. An owner moves to the end after its turn. */
-  readonly #queues = new Map<string, Queue<Item, Result>>();
+  readonly #turns = new OwnerTurns<Waiting<Item, Result>>();
+  /** Waiting bytes of owners, and of their parts. */
+  readonly #owned = new Map<string, number>();
   #items = 0;
   #bytes = 0;
   #inFlight = 0;
@@ -97,49 +101,69 @@ export class Batcher<Item, Result> {
 
   /**
    * Adds an item. Resolves or rejects with the outcome of that item.
+   * @param owner whose turns it takes, or also which part of it
    * @param bytes approximate size in memory
    * @throws BatcherFullError when too many items are waiting
    */
-  async add(owner: string, item: Item, bytes: number): Promise<Result> {
-    const { ownerItemsMax, ownerBytesMax, waitingItemsMax, waitingBytesMax } = this.#limits;
-    const queue = this.#queues.get(owner) ?? { entries: [], bytes: 0 };
-    const { length } = queue.entries;
-    if (length >= ownerItemsMax || (length > 0 && queue.bytes + bytes > ownerBytesMax))
-      throw new BatcherFullError(true);
+  async add(owner: string | Sharer, item: Item, bytes: number): Promise<Result> {
+    const { waitingItemsMax, waitingBytesMax } = this.#limits;
+    const sharer = typeof owner === 'string' ? undivided(owner) : owner;
+    if (this.#isOwnFull(sharer, bytes)) throw new BatcherFullError(true);
     if (this.#items >= waitingItemsMax || (this.#items > 0 && this.#bytes + bytes > waitingBytesMax))
       throw new BatcherFullError(false);
     const { promise, resolve, reject } = Promise.withResolvers<Result>();
-    queue.entries.push({ item, bytes, addedAt: performance.now(), resolve, reject });
-    queue.bytes += bytes;
-    this.#queues.set(owner, queue);
+    this.#turns.add(
+      sharer.owner,
+      { sharer, item, bytes, addedAt: performance.now(), resolve, reject },
+      sharer.part,
+    );
+    this.#count(sharer, bytes);
     this.#items += 1;
-    this.#bytes += bytes;
     this.#schedule();
     this.#expiry ??= setTimeout(() => this.#expire(), this.#limits.waitMsMax);
     return promise;
   }
 
+  /** Whether the owner, or the part of it, has as much waiting as it may. */
+  #isOwnFull(sharer: Sharer, bytes: number): boolean {
+    const { ownerItemsMax, ownerBytesMax } = this.#limits;
+    const count = this.#turns.countOf(sharer.owner);
+    const isFull =
+      count >= ownerItemsMax || (count > 0 && this.#bytesOf(sharer.owner) + bytes > ownerBytesMax);
+    if (isFull || sharer.part === null) return isFull;
+    const ofPart = this.#turns.countOfPart(sharer);
+    const partBytes = this.#bytesOf(partKey(sharer)) + bytes;
+    return ofPart >= ownerItemsMax / 2 || (ofPart > 0 && partBytes > ownerBytesMax / 2);
+  }
+
+  #count(sharer: Sharer, bytes: number): void {
+    this.#bytes += bytes;
+    for (const key of sharer.part === null ? [sharer.owner] : [sharer.owner, partKey(sharer)]) {
+      const sum = this.#bytesOf(key) + bytes;
+      if (sum === 0) this.#owned.delete(key);
+      else this.#owned.set(key, sum);
+    }
+  }
+
+  #bytesOf(key: string): number {
+    return this.#owned.get(key) ?? 0;
+  }
+
   /** Rejects items that waited too long. The request may have lost its permission in the meantime. */
   #expire(): void {
     const before = performance.now() - this.#limits.waitMsMax;
-    for (const [owner, queue] of this.#queues) {
-      while (queue.entries[0] !== undefined && queue.entries[0].addedAt <= before)
-        this.#shift(owner, queue).reject(new DatabaseTimeoutError());
+    for (const late of this.#turns.takeIf(({ addedAt }) => addedAt <= before)) {
+      this.#forget(late);
+      late.reject(new DatabaseTimeoutError());
     }
-    const oldest = Math.min(...this.#queues.values().map(({ entries: [first] }) => first?.addedAt ?? 0));
+    const oldest = Math.min(...[...this.#turns.firsts()].map(([, { addedAt }]) => addedAt));
     this.#expiry =
       this.#items === 0 ? undefined : setTimeout(() => this.#expire(), Math.max(oldest - before, 1));
   }
 
-  /** Takes the first item of an owner, and moves the owner to the end. */
-  #shift(owner: string, queue: Queue<Item, Result>): Waiting<Item, Result> {
-    const first = queue.entries.shift() as Waiting<Item, Result>;
-    queue.bytes -= first.bytes;
-    this.#bytes -= first.bytes;
+  #forget({ sharer, bytes }: Waiting<Item, Result>): void {
+    this.#count(sharer, -bytes);
     this.#items -= 1;
-    this.#queues.delete(owner);
-    if (queue.entries.length > 0) this.#queues.set(owner, queue);
-    return first;
   }
 
   #mayStart(): boolean {
@@ -174,15 +198,22 @@ export class Batcher<Item, Result> {
   }
 
   #takeBatch(): Waiting<Item, Result>[] {
-    const { batchItemsMax, batchBytesMax } = this.#limits;
+    const { batchItemsMax, batchBytesMax, batchOwnerBytesMax } = this.#limits;
     const batch: Waiting<Item, Result>[] = [];
+    const isShared = this.#turns.ownerCount > 1;
+    const owned = new Map<string, number>();
     let bytes = 0;
-    // `#shift` re-adds the owner while this loop runs. A Map then visits it again, after all others.
-    for (const [owner, queue] of this.#queues) {
-      const [first] = queue.entries as [Waiting<Item, Result>];
+    // An owner comes again after all others, unless it has had its share.
+    for (const owner of this.#turns.owners()) {
+      const first = this.#turns.firstOf(owner) as Waiting<Item, Result>;
+      const own = (owned.get(owner) ?? 0) + first.bytes;
+      if (isShared && owned.has(owner) && own > batchOwnerBytesMax) continue;
       if (batch.length >= batchItemsMax || (batch.length > 0 && bytes + first.bytes > batchBytesMax)) break;
-      batch.push(this.#shift(owner, queue));
+      this.#turns.takeOf(owner);
+      this.#forget(first);
+      batch.push(first);
       bytes += first.bytes;
+      owned.set(owner, own);
     }
     if (this.#items === 0) {
       clearTimeout(this.#expiry);

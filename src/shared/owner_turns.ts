@@ -22,6 +22,11 @@ export class OwnerTurns<Thing> {
     return this.#waiting.size === 0;
   }
 
+  /** How many owners wait. */
+  get ownerCount(): number {
+    return this.#waiting.size;
+  }
+
   /** The owner whose turn is next. */
   get next(): string | undefined {
     return this.#waiting.keys().next().value;
@@ -49,6 +54,12 @@ export class OwnerTurns<Thing> {
     const things = parts.get(part);
     if (things === undefined) parts.set(part, [thing]);
     else things.push(thing);
+  }
+
+  /** The thing that `takeOf` would take of an owner. */
+  firstOf(owner: string): Thing | undefined {
+    const [things] = this.#waiting.get(owner)?.values() ?? [];
+    return things?.[0];
   }
 
   /** The owners in the order of their turns. One whose thing is taken meanwhile comes again. */

@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Batcher, BatcherFullError, type BatcherLimits } from '../../src/database/batcher.ts';
 import { isDatabaseUnavailable } from '../../src/database/database.ts';
+import type { Sharer } from '../../src/shared/owner_turns.ts';
 
 interface Lot {
   items: readonly string[];
@@ -33,7 +34,7 @@ function startBatcher(limits: Partial<BatcherLimits> = {}) {
   return {
     batcher,
     lots,
-    add: (owner: string, item: string, bytes = 1) => batcher.add(owner, item, bytes),
+    add: (owner: string | Sharer, item: string, bytes = 1) => batcher.add(owner, item, bytes),
   };
 }
 
@@ -74,6 +75,60 @@ test('owners take turns, so one owner’s flood does not block another', async (
   await lots[1]?.end();
   await lots[2]?.end();
   assert.equal((await Promise.all(flood)).length, 9);
+});
+
+test('attack: an owner with many parts has no more turns than another, and its parts take turns', async () => {
+  const { lots, add } = startBatcher({ batchItemsMax: 4 });
+  const flood = Array.from({ length: 8 }, (_, index) =>
+    add({ owner: 'flood', part: `app${index >> 1}` }, `f${index}`),
+  );
+  const other = add({ owner: 'other', part: 'app' }, 'o');
+  await turn();
+  assert.deepEqual(lots[0]?.items, ['f0', 'o', 'f2', 'f4']);
+  for (let index = 0; index < 3; index += 1) await lots[index]?.end();
+  assert.equal(await other, 'o');
+  assert.equal((await Promise.all(flood)).length, 8);
+});
+
+test('attack: an owner’s large items fill no batch in which others wait', async () => {
+  const { lots, add } = startBatcher({ batchBytesMax: 100, batchOwnerBytesMax: 20 });
+  const added = [
+    ...['l1', 'l2', 'l3'].map((item) => add('large', item, 15)),
+    add('huge', 'h1', 50),
+    add('huge', 'h2', 50),
+    add('small', 's1', 10),
+    add('small', 's2', 10),
+    add('small', 's3', 10),
+  ];
+  await turn();
+  assert.deepEqual(lots[0]?.items, ['l1', 'h1', 's1', 's2']);
+  await lots[0]?.end();
+  assert.deepEqual(lots[1]?.items, ['l2', 'h2', 's3']);
+  await lots[1]?.end();
+  // Nobody else waits.
+  const more = [add('large', 'l4', 40), add('large', 'l5', 40)];
+  await turn();
+  await lots[2]?.end();
+  await lots[3]?.end();
+  await Promise.all([...added, ...more]);
+  assert.deepEqual(lots[2]?.items, ['l3']);
+  assert.deepEqual(lots[3]?.items, ['l4', 'l5']);
+});
+
+test('a part of an owner may have half of what waits', async () => {
+  const { lots, add } = startBatcher({ ownerItemsMax: 4, ownerBytesMax: 40 });
+  const app = { owner: 'a', part: 'app' };
+  const own = (error: unknown) => error instanceof BatcherFullError && error.isOwn;
+  const added = [add(app, 'a1'), add(app, 'a2')];
+  await assert.rejects(add(app, 'a3'), own);
+  added.push(add({ ...app, part: 'other' }, 'b1', 30));
+  await assert.rejects(add({ ...app, part: 'other' }, 'b2', 1), own);
+  await assert.rejects(add({ ...app, part: 'third' }, 'c1', 20), own);
+  added.push(add({ ...app, part: 'third' }, 'c2'));
+  await assert.rejects(add({ ...app, part: 'fourth' }, 'd1'), own);
+  await turn();
+  await lots[0]?.end();
+  await Promise.all(added);
 });
 
 test('a batch ends at its byte limit, and a larger item is a batch by itself', async () => {
