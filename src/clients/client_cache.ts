@@ -24,6 +24,8 @@ export interface CachedClient extends Created {
 const cachedBytesMax = 67_108_864;
 /** What a client takes besides its metadata and its redirect URIs, in bytes. */
 const clientBytes = 1_024;
+/** What a lookup may find, as an estimate in bytes: most clients are smaller, a few larger. */
+const foundBytes = 16_384;
 /** RFC 6749 appendix A.1; also excludes characters that PostgreSQL rejects. */
 const clientId = /^[\x21-\x7e]{1,2048}$/;
 /** Milliseconds until an entry expires, with and without a connection for notifications. */
@@ -96,7 +98,7 @@ export class ClientCache {
     try {
       await Promise.resolve();
       mine = this.#loading.get(id);
-      const found = await this.#lookups.add(owner, id, id.length);
+      const found = await this.#lookups.add(owner, id, foundBytes);
       if (found !== undefined && this.#loading.get(id) === mine) this.#clients.set(id, { found, at });
       return found;
     } finally {

@@ -5,8 +5,8 @@
 
 import { createHash } from 'node:crypto';
 import { Ajv } from 'ajv';
-import addFormats from 'ajv-formats';
 import type { TSchema } from 'typebox';
+import { withFormats } from '../http/body_schema.ts';
 import { reportUnknown } from '../shared/nearest.ts';
 import { columnOf, type JsonSchema } from './column.ts';
 import { compileToolOptions } from './compile_tools.ts';
@@ -37,8 +37,7 @@ const reservedFields = new Set(['id', 'author', 'version', 'created_at', 'update
 /** Query parameters that a filter of the same name would hide. */
 const reservedFilters = new Set(['limit', 'after', 'sort', 'fields', 'expand']);
 
-const ajv = new Ajv({ strict: false, useDefaults: false });
-addFormats.default(ajv);
+const ajv = withFormats(new Ajv({ strict: false, useDefaults: false }));
 
 /** @param place prefix of the places in reports, such as `collections.articles` */
 export function compileCollection(
@@ -341,13 +340,17 @@ function compileListing(type: ResourceType, place: string, report: Report): void
 
 /** An index entry must fit on an index page. */
 function checkIndexed(field: Field, place: string, report: Report): void {
-  const { maxLength } = field.schema as JsonSchema;
-  if (field.column === 'text' && maxLength !== undefined && maxLength > indexedCharactersMax) {
+  if (field.column === 'text' && longest(field.schema as JsonSchema) > indexedCharactersMax) {
     report(
       place,
       `${field.name} allows more than ${indexedCharactersMax} characters, which is too long for an index`,
     );
   }
+}
+
+/** Maximum characters of a text; 0 if the schema does not limit it by a length. */
+function longest({ anyOf = [], maxLength = 0 }: JsonSchema): number {
+  return Math.max(maxLength, ...anyOf.map(longest));
 }
 
 /** The example must be a valid body for POST, plus values for the input of actions. */

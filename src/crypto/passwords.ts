@@ -57,7 +57,11 @@ export async function verifyPassword(
 let placeholder: Promise<string> | undefined;
 
 function placeholderHash(): Promise<string> {
-  placeholder ??= hashPassword(randomBytes(16).toString('hex'));
+  placeholder ??= hashPassword(randomBytes(16).toString('hex')).catch((error: unknown) => {
+    // The next one tries again.
+    placeholder = undefined;
+    throw error;
+  });
   return placeholder;
 }
 

@@ -5,14 +5,18 @@
  *
  * Owners take turns, and so do the parts of an owner, such as the apps of an account: a flood of one owner delays an item of another by at most
  * one batch, of which it has a share. Each item gets its own result.
- * When the database rejects a batch because of its content, the batcher splits the batch until it finds the bad item.
+ * When the database rejects a batch because of its content, the batcher splits the batch until it finds whose item is bad. The items of that owner wait
+ * again, and each of them is a batch of its own for a while, so that it can repeat this for nobody else. Any other error is that of all items
+ * of the batch.
  *
  *   added → waiting → in a batch → settled
- *              │            ↳ (rejected) → in each half of the batch → settled
- *              ↳ (timeout) → rejected: the database did not respond
+ *            │  ↑            ↳ (rejected, of several owners) → in each half of the batch → …
+ *            │  └───────────── (rejected, several items of one owner)
+ *            ↳ (timeout) → rejected: the database did not respond
  */
 
 import { OwnerTurns, type Sharer, undivided } from '../shared/owner_turns.ts';
+import { freeOf, isFree } from '../shared/share.ts';
 import { asServer } from './connection_user.ts';
 import { connectionTimeoutMs, DatabaseTimeoutError } from './database.ts';
 
@@ -31,7 +35,7 @@ export interface BatcherLimits {
   batchBytesMax: number;
   /** Bytes of a batch that are of one owner while others wait. A single item may be larger. */
   batchOwnerBytesMax: number;
-  /** Waiting items and bytes, per owner and in total. A part of an owner may have half of them. */
+  /** Waiting items and bytes, per owner and in total, of which owners have shares. A part of an owner may have half of the owner's. */
   ownerItemsMax: number;
   ownerBytesMax: number;
   waitingItemsMax: number;
@@ -41,6 +45,8 @@ export interface BatcherLimits {
   slowBatchMs: number;
   /** Longest wait of an item. Same as the timeout for a connection of the pool. */
   waitMsMax: number;
+  /** How long each item of an owner is a batch of its own after one that the database rejected. */
+  suspectMs: number;
 }
 
 const defaultLimits: BatcherLimits = {
@@ -55,6 +61,7 @@ const defaultLimits: BatcherLimits = {
   batchesInFlightMax: 4,
   slowBatchMs: 100,
   waitMsMax: connectionTimeoutMs,
+  suspectMs: 10_000,
 };
 
 const partKey = ({ owner, part }: Sharer) => `${owner} ${part}`;
@@ -86,6 +93,10 @@ export class Batcher<Item, Result> {
   readonly #turns = new OwnerTurns<Waiting<Item, Result>>();
   /** Waiting bytes of owners, and of their parts. */
   readonly #owned = new Map<string, number>();
+  /** Owners of items that the database rejected, and until when they count as such. In this order. */
+  readonly #suspects = new Map<string, number>();
+  /** Whether the last batch was a suspect's. */
+  #wasSuspect = false;
   #items = 0;
   #bytes = 0;
   #inFlight = 0;
@@ -106,22 +117,28 @@ export class Batcher<Item, Result> {
    * @throws BatcherFullError when too many items are waiting
    */
   async add(owner: string | Sharer, item: Item, bytes: number): Promise<Result> {
-    const { waitingItemsMax, waitingBytesMax } = this.#limits;
     const sharer = typeof owner === 'string' ? undivided(owner) : owner;
     if (this.#isOwnFull(sharer, bytes)) throw new BatcherFullError(true);
-    if (this.#items >= waitingItemsMax || (this.#items > 0 && this.#bytes + bytes > waitingBytesMax))
-      throw new BatcherFullError(false);
+    if (this.#isFull(sharer, bytes)) throw new BatcherFullError(false);
     const { promise, resolve, reject } = Promise.withResolvers<Result>();
-    this.#turns.add(
-      sharer.owner,
-      { sharer, item, bytes, addedAt: performance.now(), resolve, reject },
-      sharer.part,
-    );
+    this.#enqueue({ sharer, item, bytes, addedAt: performance.now(), resolve, reject });
+    this.#schedule();
+    return promise;
+  }
+
+  #enqueue(waiting: Waiting<Item, Result>): void {
+    const { sharer, bytes } = waiting;
+    this.#turns.add(sharer.owner, waiting, sharer.part);
     this.#count(sharer, bytes);
     this.#items += 1;
-    this.#schedule();
     this.#expiry ??= setTimeout(() => this.#expire(), this.#limits.waitMsMax);
-    return promise;
+  }
+
+  /** Whether all owners together have as much waiting as leaves the owner nothing. Part is reserved for those that have nothing. */
+  #isFull({ owner }: Sharer, bytes: number): boolean {
+    const { waitingItemsMax, waitingBytesMax } = this.#limits;
+    if (!isFree(waitingItemsMax, this.#items, this.#turns.countOf(owner))) return true;
+    return this.#items > 0 && bytes > freeOf(waitingBytesMax, this.#bytes, this.#bytesOf(owner));
   }
 
   /** Whether the owner, or the part of it, has as much waiting as it may. */
@@ -182,7 +199,8 @@ export class Batcher<Item, Result> {
     this.#isScheduled = false;
     // The waiting items may have expired.
     if (!this.#mayStart()) return;
-    const batch = this.#takeBatch();
+    const batch = this.#takeBatch(this.#wasSuspect);
+    this.#wasSuspect = this.#isSuspect((batch[0] as Waiting<Item, Result>).sharer.owner);
     let isSlow = false;
     this.#inFlight += 1;
     const slow = setTimeout(() => {
@@ -197,7 +215,8 @@ export class Batcher<Item, Result> {
     this.#schedule();
   }
 
-  #takeBatch(): Waiting<Item, Result>[] {
+  /** @param isOfOthers whether it is the turn of those that are no suspects, if any of them waits */
+  #takeBatch(isOfOthers: boolean): Waiting<Item, Result>[] {
     const { batchItemsMax, batchBytesMax, batchOwnerBytesMax } = this.#limits;
     const batch: Waiting<Item, Result>[] = [];
     const isShared = this.#turns.ownerCount > 1;
@@ -205,6 +224,8 @@ export class Batcher<Item, Result> {
     let bytes = 0;
     // An owner comes again after all others, unless it has had its share.
     for (const owner of this.#turns.owners()) {
+      const isSuspect = this.#isSuspect(owner);
+      if (isSuspect && (isOfOthers || batch.length > 0)) continue;
       const first = this.#turns.firstOf(owner) as Waiting<Item, Result>;
       const own = (owned.get(owner) ?? 0) + first.bytes;
       if (isShared && owned.has(owner) && own > batchOwnerBytesMax) continue;
@@ -214,7 +235,9 @@ export class Batcher<Item, Result> {
       batch.push(first);
       bytes += first.bytes;
       owned.set(owner, own);
+      if (isSuspect) break;
     }
+    if (batch.length === 0) return this.#takeBatch(false);
     if (this.#items === 0) {
       clearTimeout(this.#expiry);
       this.#expiry = undefined;
@@ -231,14 +254,37 @@ export class Batcher<Item, Result> {
         else reject(outcome?.reason ?? new Error('an item has no outcome'));
       }
     } catch (error) {
-      if (batch.length > 1 && isRejection(error)) {
-        const middle = batch.length >> 1;
-        await this.#settle(batch.slice(0, middle));
-        await this.#settle(batch.slice(middle));
-      } else {
-        for (const { reject } of batch) reject(error);
-      }
+      if (isRejection(error)) await this.#divide(batch, error);
+      else for (const { reject } of batch) reject(error);
     }
+  }
+
+  /** Finds out whose items the database rejected. */
+  async #divide(batch: readonly Waiting<Item, Result>[], error: unknown): Promise<void> {
+    const lines = [...Map.groupBy(batch, ({ sharer }) => sharer.owner)];
+    if (lines.length > 1) {
+      const middle = lines.length >> 1;
+      for (const half of [lines.slice(0, middle), lines.slice(middle)])
+        await this.#settle(half.flatMap(([, line]) => line));
+      return;
+    }
+    for (const [owner] of lines) this.#suspect(owner);
+    if (batch.length === 1) for (const { reject } of batch) reject(error);
+    else for (const waiting of batch) this.#enqueue(waiting);
+  }
+
+  #suspect(owner: string): void {
+    const now = performance.now();
+    this.#suspects.delete(owner);
+    this.#suspects.set(owner, now + this.#limits.suspectMs);
+    for (const [each, until] of this.#suspects) {
+      if (until > now) break;
+      this.#suspects.delete(each);
+    }
+  }
+
+  #isSuspect(owner: string): boolean {
+    return (this.#suspects.get(owner) ?? 0) > performance.now();
   }
 }
 

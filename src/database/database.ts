@@ -32,6 +32,8 @@ const resultDelayMs = 5_000;
 const idleTransactionTimeoutMs = 10_000;
 /** SQLSTATE of `lock_timeout`. */
 export const lockNotAvailable = '55P03';
+/** SQLSTATE of a deadlock. */
+export const deadlockDetected = '40P01';
 /** Up to this many different statements are prepared, once per connection, and so many of them whose text depends on a request. */
 const preparedStatementsMax = 500;
 const variedStatementsMax = 200;
@@ -318,9 +320,11 @@ export function isStatementTimeout(error: unknown): boolean {
   return error instanceof Error && (error as { code?: unknown }).code === '57014';
 }
 
-/** Whether PostgreSQL cancelled the statement because it waited too long for a lock. */
-export function isLockTimeout(error: unknown): boolean {
-  return error instanceof Error && (error as { code?: unknown }).code === lockNotAvailable;
+/** Whether PostgreSQL rolled back because a statement waited too long for a lock, or each of two transactions waited for the other. */
+export function isLockFailure(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const { code } = error as { code?: unknown };
+  return code === lockNotAvailable || code === deadlockDetected;
 }
 
 /** Whether a trigger of the migrations refused what a running node of an earlier version cannot serve. */

@@ -7,10 +7,8 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import { lockNotAvailable } from './database.ts';
+import { deadlockDetected, lockNotAvailable } from './database.ts';
 
-/** SQLSTATE of a deadlock. */
-const deadlockDetected = '40P01';
 /** Milliseconds that a statement waits for a lock. Running servers wait behind it for as long, and less than their own timeout. */
 const lockTimeoutMs = 2_000;
 /** Pause between attempts, in which the servers continue. */

@@ -8,7 +8,7 @@
 
 import { sql } from 'kysely';
 import { newId } from '../crypto/ids.ts';
-import { type Database, isLockTimeout } from './database.ts';
+import { type Database, isLockFailure } from './database.ts';
 import { Lease } from './lease.ts';
 
 /** A waiting `detach concurrently` blocks no other session. A waiting `drop` blocks readers of that partition. */
@@ -122,7 +122,7 @@ async function unlessLocked(work: () => Promise<unknown>): Promise<boolean> {
     await work();
     return true;
   } catch (error) {
-    if (isLockTimeout(error)) return false;
+    if (isLockFailure(error)) return false;
     throw error;
   }
 }

@@ -39,7 +39,7 @@ export class OriginTurns {
       return await turns.run(owner, request, href);
     } finally {
       // Strangers choose origins.
-      if (turns.isIdle) this.#origins.delete(origin);
+      if (turns.isIdle && this.#origins.get(origin) === turns) this.#origins.delete(origin);
     }
   }
 

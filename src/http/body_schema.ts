@@ -130,10 +130,13 @@ function sizeOf(value: unknown, max: number): number {
   return size;
 }
 
-function withFormats(ajv: Ajv): Ajv {
+/** Adds the formats of values that the server stores. */
+export function withFormats(ajv: Ajv): Ajv {
   // The package is CommonJS: the types know its function only as `default`.
   addFormats.default(ajv);
   ajv.addFormat('date-time', (text) => readTime(text) !== undefined);
+  // Without `urn:uuid:`, which PostgreSQL refuses (RFC 9562 section 4).
+  ajv.addFormat('uuid', /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i);
   // Parsed by what uses it.
   ajv.addFormat('iri', true);
   return ajv;

@@ -9,7 +9,7 @@ import type { Duplex } from 'node:stream';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
 import { newId } from '../crypto/ids.ts';
 import { BatcherFullError } from '../database/batcher.ts';
-import { isDatabaseUnavailable, isForNewerNodes, isLockTimeout } from '../database/database.ts';
+import { isDatabaseUnavailable, isForNewerNodes, isLockFailure } from '../database/database.ts';
 import { ConnectionShareError } from '../database/fair_pool.ts';
 import { NoTurnError } from '../shared/limited_work.ts';
 import { Problem } from './problem.ts';
@@ -165,7 +165,7 @@ export function toProblem(error: unknown): Problem {
       cause: error,
     });
   }
-  if (isLockTimeout(error)) {
+  if (isLockFailure(error)) {
     return new Problem(503, 'Another request is changing the same. Try again.', {
       code: 'busy',
       headers: { 'retry-after': '1' },

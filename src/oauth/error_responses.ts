@@ -3,7 +3,7 @@
  */
 
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
-import { isDatabaseUnavailable, isLockTimeout } from '../database/database.ts';
+import { isDatabaseUnavailable, isLockFailure } from '../database/database.ts';
 import { ConnectionShareError } from '../database/fair_pool.ts';
 
 /** `Retry-After` in seconds, as in the rest of the API. */
@@ -20,7 +20,7 @@ export function useErrorResponses(provider: Provider): void {
 
 /** Whether the client should try again: the database is unreachable, or other requests use what this one waits for. */
 export function isTemporary(error: unknown): boolean {
-  return isDatabaseUnavailable(error) || isLockTimeout(error) || error instanceof ConnectionShareError;
+  return isDatabaseUnavailable(error) || isLockFailure(error) || error instanceof ConnectionShareError;
 }
 
 /** RFC 6749 section 4.1.2.1 defines the code, RFC 9110 section 15.6.4 the status. */

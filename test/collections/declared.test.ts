@@ -20,6 +20,7 @@ test('a field of every type is returned unchanged', async () => {
     pinned: true,
     seen_at: '2026-02-03T04:05:06.789+02:00',
     tags: ['a', 'b'],
+    device: '0190ca2c-8b3e-7f01-9c5a-5a1c3f9b2d4e',
     place: { city: 'Bern', zip: '3000' },
   };
   const { status, body } = await ada.request('POST', '/bookmarks', { json });
@@ -35,15 +36,16 @@ test('a field of every type is returned unchanged', async () => {
 
 test('an omitted field gets its default or null', async () => {
   const { body } = await ada.request('POST', '/bookmarks', { json: { label: 'x', address: 'http://x' } });
-  const { rank, weight, pinned, seen_at, tags, place } = body;
+  const { rank, weight, pinned, seen_at, tags, device, place } = body;
   assert.deepEqual(
-    { rank, weight, pinned, seen_at, tags, place },
+    { rank, weight, pinned, seen_at, tags, device, place },
     {
       rank: 0,
       weight: null,
       pinned: false,
       seen_at: null,
       tags: [],
+      device: null,
       place: null,
     },
   );
@@ -64,6 +66,8 @@ test('a value that does not fit is 422 with its place, never 500', async () => {
     [{ seen_at: '2026-06-30T23:59:60Z' }, undefined],
     [{ tags: ['a', ''] }, '/tags/1'],
     [{ tags: { a: 1 } }, '/tags'],
+    [{ device: 'urn:uuid:0190ca2c-8b3e-7f01-9c5a-5a1c3f9b2d4e' }, '/device'],
+    [{ device: '0190ca2c8b3e7f019c5a5a1c3f9b2d4e' }, '/device'],
     [{ place: {} }, undefined],
     [{ address: 'ftp://x' }, '/address'],
   ] as const) {

@@ -212,12 +212,14 @@ test('every problem of a declaration is reported with its place', () => {
             id: text,
             free: Type.String(),
             odd: Type.Unknown(),
+            long: Nullable(Type.String({ maxLength: 501 })),
             state: serverSet(Type.Enum(['a']), 'a'),
           },
           // @ts-expect-error no such value
           readable: { state: 'b', free: [] },
           // @ts-expect-error no such field
           filters: ['nothing'],
+          sorts: ['long'],
           // @ts-expect-error wrong type
           example: { free: 7 },
         }),
@@ -251,6 +253,11 @@ test('every problem of a declaration is reported with its place', () => {
     ]) {
       assert.ok(places.includes(place), `${place} is not among ${places.join(', ')}`);
     }
+    assert.ok(
+      error.problems.some((line) =>
+        line.startsWith('collections.events.sorts: long allows more than 500 characters'),
+      ),
+    );
     assert.deepEqual(
       error.problems.filter((line) => line.includes('expansions')).map((line) => line.split(': ').slice(1)),
       [

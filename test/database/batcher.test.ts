@@ -180,22 +180,103 @@ test('each item has its own outcome', async () => {
   );
 });
 
-test('a batch that the database refuses is split until the refused items are found', async () => {
-  const lots: number[] = [];
-  const batcher = new Batcher<number, number>({
+test('a refused batch is split until it is known whose items are refused, which are tried one by one', async () => {
+  const lots: string[][] = [];
+  const batcher = new Batcher<string, string>({
     execute: async (items) => {
-      lots.push(items.length);
-      if (items.some((item) => item % 10 === 7)) throw refusal('23514');
+      lots.push([...items]);
+      if (items.some((item) => item.startsWith('bad'))) throw refusal('23514');
       return items.map((value) => ({ status: 'fulfilled', value }));
     },
   });
-  const items = Array.from({ length: 20 }, (_, index) => index);
-  const results = await Promise.allSettled(items.map((item) => batcher.add('a', item, 1)));
-  for (const [index, { status }] of results.entries()) {
-    assert.equal(status, index % 10 === 7 ? 'rejected' : 'fulfilled', `item ${index}`);
+  const items = Array.from({ length: 16 }, (_, index) => `good${index}`);
+  items.push('bad1', 'fine', 'bad2');
+  const results = await Promise.allSettled(
+    items.map((item) => batcher.add(/^(bad|fine)/.test(item) ? 'bad' : item, item, 1)),
+  );
+  for (const [index, { status }] of results.entries())
+    assert.equal(status, items[index]?.startsWith('bad') ? 'rejected' : 'fulfilled', String(items[index]));
+  assert.equal(lots[0]?.length, 19);
+  // Eleven to find the owner of seventeen, and its three items.
+  assert.ok(lots.length <= 14, `${lots.length} lots`);
+});
+
+test('attack: whose items are refused again and again divides no batch of others', async () => {
+  const { lots, add } = startBatcher({ batchItemsMax: 8 });
+  const end = async (index: number) => {
+    const isBad = lots[index]?.items.some((item) => item.startsWith('bad'));
+    await lots[index]?.end(isBad ? refusal('22P02') : undefined);
+  };
+  const refused = [1, 2, 3].map((index) => assert.rejects(add('bad', `bad${index}`), /22P02/));
+  const added = [add('a', 'a1'), add('b', 'b1')];
+  await turn();
+  assert.deepEqual(lots[0]?.items, ['bad1', 'a1', 'b1', 'bad2', 'bad3']);
+  // Its items are found, and wait again.
+  await end(0);
+  await end(1);
+  assert.deepEqual(lots[1]?.items, ['bad1', 'bad2', 'bad3']);
+  added.push(add('a', 'a2'), add('b', 'b2'));
+  await end(2);
+  assert.deepEqual(lots[2]?.items, ['a1', 'b1']);
+  // From now on it and the others take turns, however many such owners there are.
+  refused.push(assert.rejects(add('bad', 'bad4'), /22P02/));
+  for (let index = 3; index < 9; index += 1) await end(index);
+  await Promise.all([...added, ...refused]);
+  assert.deepEqual(
+    lots.slice(3).map(({ items }) => items),
+    [['bad1'], ['a2', 'b2'], ['bad2'], ['bad3'], ['bad4']],
+  );
+});
+
+test('attack: suspects, however many, begin every second batch only', async () => {
+  const { lots, add } = startBatcher();
+  const owners = ['x', 'y', 'z'];
+  for (const [index, owner] of owners.entries()) {
+    const refused = assert.rejects(add(owner, 'bad'), /22P02/);
+    await turn();
+    await lots[index]?.end(refusal('22P02'));
+    await refused;
   }
-  assert.equal(lots[0], 20);
-  assert.ok(lots.length < 20, `${lots.length} lots`);
+  const added = ['x', 'y', 'z', 'a', 'x', 'b'].map((owner, index) => add(owner, `${owner}${index}`));
+  await turn();
+  const more: Promise<string>[] = [];
+  for (let index = 3; index < 9; index += 1) {
+    more.push(...(index < 5 ? [add('a', `late${index}`)] : []));
+    await lots[index]?.end();
+  }
+  await Promise.all([...added, ...more]);
+  assert.deepEqual(
+    lots.slice(3).map(({ items }) => items),
+    [['x0'], ['a3', 'b5', 'late3'], ['y1'], ['late4'], ['z2'], ['x4']],
+  );
+});
+
+test('an owner is a suspect for a while', async () => {
+  const { lots, add } = startBatcher({ suspectMs: 0 });
+  const refused = assert.rejects(add('a', 'a1'), /54000/);
+  await turn();
+  await lots[0]?.end(refusal('54000'));
+  await refused;
+  const added = [add('a', 'a2'), add('b', 'b1'), add('a', 'a3')];
+  await turn();
+  assert.deepEqual(lots[1]?.items, ['a2', 'b1', 'a3']);
+  await lots[1]?.end();
+  await Promise.all(added);
+});
+
+test('whoever has nothing waiting finds room, though others have all that they may', async () => {
+  const { lots, add } = startBatcher({ waitingItemsMax: 16, waitingBytesMax: 160, ownerItemsMax: 16 });
+  const isFull = (error: unknown) => error instanceof BatcherFullError && !error.isOwn;
+  const added = Array.from({ length: 7 }, () => add('a', 'a'));
+  await assert.rejects(add('a', 'a'), isFull);
+  added.push(...Array.from({ length: 4 }, () => add('b', 'b')));
+  await assert.rejects(add('b', 'b'), isFull);
+  added.push(add('c', 'c', 100));
+  await assert.rejects(add('c', 'c', 1), isFull);
+  added.push(add('d', 'd', 40));
+  await turn();
+  await lots[0]?.end();
+  await Promise.all(added);
 });
 
 test('a batch with an unknown result is not retried, and each item learns that', async () => {

@@ -27,10 +27,11 @@ export const bookmarks = defineCollection({
     pinned: Type.Boolean({ default: false }),
     seen_at: Nullable(Timestamp()),
     tags: Type.Array(Type.String({ minLength: 1, maxLength: 20 }), { maxItems: 10, default: [] }),
+    device: Nullable(Type.String({ format: 'uuid' })),
     place: Nullable(Type.Object({ city: Type.String({ maxLength: 50 }), zip: Type.Optional(Type.String()) })),
   },
   readable: 'all',
-  filters: ['author', 'pinned', 'rank', 'weight', 'seen_at'],
+  filters: ['author', 'pinned', 'rank', 'weight', 'seen_at', 'device'],
   sorts: ['rank', 'label', 'seen_at', 'weight', 'updated_at'],
   example: { label: 'Nuncio', address: 'https://nuncio.example', tags: ['api'] },
 });
