@@ -86,8 +86,9 @@ export class CertificateCheck {
   #arrived: GrowingBytes | null = null;
   #passed = 0;
   #needed = recordHeadBytes;
-  /** What was read of handshake messages, without those that are complete. */
-  #messages: Buffer = Buffer.alloc(0);
+  /** What was read of handshake messages, without those that are complete, and how much the next step needs. */
+  #messages: GrowingBytes | null = null;
+  #messagesNeeded = messageHeadBytes;
   #received = 0;
   #suite: Suite | undefined;
   #keys: Keys | undefined;
@@ -175,7 +176,7 @@ export class CertificateCheck {
       iv: expandLabel(hash, bytes, 'iv', 12),
     };
     // A key belongs to what follows the ServerHello.
-    if (this.#messages.length > 0) refuse('the host sent an unexpected message');
+    if (this.#messages !== null) refuse('the host sent an unexpected message');
   }
 
   /** RFC 8446 sections 5.2 and 5.3. */
@@ -205,14 +206,24 @@ export class CertificateCheck {
 
   /** Reads messages of the handshake up to the certificates. A message may have several records, and a record several messages. */
   #readMessages(bytes: Buffer): void {
-    let messages: Buffer = Buffer.concat([this.#messages, bytes]);
+    if (bytes.length === 0) return;
+    if (this.#messages === null) this.#messages = new GrowingBytes(bytes);
+    else this.#messages.append(bytes);
+    // A host may send single bytes.
+    if (this.#messages.length < this.#messagesNeeded) return;
+    const arrived = this.#messages.bytes;
+    let messages = arrived;
+    this.#messagesNeeded = messageHeadBytes;
     while (messages.length >= messageHeadBytes) {
       const end = messageHeadBytes + messages.readUIntBE(1, 3);
       const type = messages.readUInt8(0);
       const isExpected = (this.#keys === undefined ? this.#facts.clear : this.#facts.encrypted).has(type);
       // Others may contain certificates too, such as compressed ones (RFC 8879).
       if (!isExpected && type !== certificateMessage) refuse('the host sent an unexpected message');
-      if (messages.length < end) break;
+      if (messages.length < end) {
+        this.#messagesNeeded = end;
+        break;
+      }
       const body = messages.subarray(messageHeadBytes, end);
       if (type === serverHelloMessage) this.#suite = suiteOf(body);
       if (type === serverHelloMessage || type === clientHelloMessage) this.#hasHello = true;
@@ -227,7 +238,8 @@ export class CertificateCheck {
       }
       messages = messages.subarray(end);
     }
-    this.#messages = Buffer.from(messages);
+    if (messages.length === 0) this.#messages = null;
+    else if (messages.length < arrived.length) this.#messages = new GrowingBytes(messages);
   }
 }
 

@@ -3,8 +3,8 @@
  * address of a host by default, and tenants may have hosts at one, or all connections go to a proxy: one tenant whose host leaves the close to
  * its clients would use them up. So the host closes, or the connection is reset.
  *
- *   response complete → lingering: the host may still read the request, and close → closed by the host
- *                                                                                → reset after two seconds
+ *   response → lingering: the host may still read the request, and close → closed by the host
+ *                                                                       → reset two seconds after the response
  *   nothing is wanted any more → reset
  */
 
@@ -32,14 +32,18 @@ export function closeAtOnce(socket: Socket): void {
 
 /**
  * Closes a connection whose host has responded. The response may be early: what the host has not read yet would be lost with a reset, although the request
- * counts as delivered. Whoever reads from the connection calls `closeAtOnce` at anything that still arrives.
+ * counts as delivered.
+ * @param respondedAt when, in milliseconds of the monotonic clock
  */
-export function closeAfterResponse(socket: Socket): void {
-  if (socket.destroyed || socket.readableEnded) {
-    socket.destroy();
+export function closeAfterResponse(socket: Socket, respondedAt: number): void {
+  const now = performance.now();
+  // A system that has ended may still read what it has not been sent yet.
+  const hasEnded = socket.readableEnded && socket.writableLength === 0;
+  if (socket.destroyed || hasEnded || now - respondedAt >= lingerMs) {
+    closeAtOnce(socket);
     return;
   }
-  lingering.set(socket, performance.now() + lingerMs);
+  lingering.set(socket, now + lingerMs);
   socket.once('close', () => lingering.delete(socket)).unref();
   const [[oldest] = []] = lingering;
   if (lingering.size > lingeringMax && oldest !== undefined) closeAtOnce(oldest);

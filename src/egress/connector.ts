@@ -99,7 +99,7 @@ async function open(
   const host = withoutBrackets(hostname);
   const port = Number(portText) || (servername === null ? 80 : 443);
   const startedAt = performance.now();
-  const addresses = await resolveVetted(host, options, servername === null);
+  const addresses = await resolveVetted(host, options, servername === null, tenant);
   const resolvedAt = performance.now();
   await admit?.(addresses);
   const admittedAt = performance.now();

@@ -14,8 +14,11 @@ import { lookupTimeoutMs } from './dns/lookup.ts';
 import { addressesMax } from './dns/message.ts';
 import { EgressError } from './error.ts';
 
-/** Returns all addresses of a name. @throws Error if the name cannot be resolved */
-export type ResolveHost = (hostname: string) => Promise<string[]>;
+/** Milliseconds that are left to find addresses of one family once those of the other are known (RFC 8305 section 3). Some name servers never answer one of the questions. */
+const otherFamilyMs = 500;
+
+/** Returns all addresses of a name, for a tenant. @throws Error if the name cannot be resolved */
+export type ResolveHost = (hostname: string, tenant: string) => Promise<string[]>;
 
 export interface EgressPolicy {
   /** Development only: allows loopback addresses. */
@@ -32,16 +35,18 @@ export interface EgressPolicy {
  * Resolves a host and checks its addresses.
  * @param hostname a name or an IP literal without brackets
  * @param isPlain whether the connection has no TLS
+ * @param tenant who wants to connect; null for nobody with a name
  * @throws EgressError `dns_error` or `address_refused`
  */
 export async function resolveVetted(
   hostname: string,
   policy: EgressPolicy,
   isPlain = false,
+  tenant: string | null = null,
 ): Promise<string[]> {
   if (isPlain && !mayBePlain(hostname, policy)) throw new EgressError('address_refused');
   // Literals are not resolved, but must be checked too.
-  const addresses = isIP(hostname) > 0 ? [hostname] : await resolveName(hostname, policy);
+  const addresses = isIP(hostname) > 0 ? [hostname] : await resolveName(hostname, policy, tenant ?? '');
   for (const address of addresses) {
     if (!mayConnect(address, policy, hostname)) throw new EgressError('address_refused');
   }
@@ -63,11 +68,11 @@ function mayBePlain(hostname: string, { allowLoopback, allow }: EgressPolicy): b
   return allowLoopback || allow === undefined || allowListOf(allow).hasHost(hostname);
 }
 
-async function resolveName(hostname: string, policy: EgressPolicy): Promise<string[]> {
+async function resolveName(hostname: string, policy: EgressPolicy, tenant: string): Promise<string[]> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new EgressError('dns_error')), lookupTimeoutMs);
+  const timer = setTimeout(() => reject(new EgressError('dns_error')), lookupTimeoutMs + otherFamilyMs);
   try {
-    const addresses = await Promise.race([(policy.resolveHost ?? resolveBySystem)(hostname), late]);
+    const addresses = await Promise.race([(policy.resolveHost ?? resolveBySystem)(hostname, tenant), late]);
     if (addresses.length === 0) throw new EgressError('dns_error');
     return few(addresses);
   } catch (error) {
@@ -88,16 +93,37 @@ function few(addresses: readonly string[]): string[] {
   });
 }
 
-/** Resolves names by asking name servers. */
+/** Resolves names by asking name servers. Who asks for a name that is being asked for gets the same answer. */
 export function resolveWith(dns: DnsClient): ResolveHost {
-  return async (hostname) => {
+  const asked = new Map<string, Promise<string[]>>();
+  return (hostname, tenant) => {
+    const name = hostname.replace(/\.$/, '');
     // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
-    if (hostname === 'localhost' || hostname.endsWith('.localhost')) return ['127.0.0.1', '::1'];
-    const [ipv4, ipv6] = await Promise.allSettled([dns.lookUp(hostname, 4), dns.lookUp(hostname, 6)]);
-    const addresses = [ipv4, ipv6].flatMap((result) => (result.status === 'fulfilled' ? result.value : []));
-    if (addresses.length === 0 && ipv4.status === 'rejected') throw ipv4.reason;
-    return addresses;
+    if (name === 'localhost' || name.endsWith('.localhost')) return Promise.resolve(['127.0.0.1', '::1']);
+    let answer = asked.get(name);
+    if (answer === undefined) {
+      answer = lookUpBoth(dns, name, tenant).finally(() => asked.delete(name));
+      asked.set(name, answer);
+    }
+    return answer;
   };
+}
+
+async function lookUpBoth(dns: DnsClient, name: string, tenant: string): Promise<string[]> {
+  const found: { 4: string[]; 6: string[] } = { 4: [], 6: [] };
+  const { promise: late, resolve: end } = Promise.withResolvers<void>();
+  let timer: NodeJS.Timeout | undefined;
+  const lookUp = async (family: 4 | 6) => {
+    found[family] = await dns.lookUp(name, family, tenant);
+    if (found[family].length > 0) timer ??= setTimeout(end, otherFamilyMs);
+  };
+  const both = Promise.allSettled([lookUp(4), lookUp(6)]);
+  const results = await Promise.race([both, late]);
+  clearTimeout(timer);
+  const addresses = [...found[4], ...found[6]];
+  const [ipv4] = results ?? [];
+  if (addresses.length === 0 && ipv4?.status === 'rejected') throw ipv4.reason;
+  return addresses;
 }
 
 const resolveBySystem = resolveWith(new DnsClient());

@@ -308,6 +308,25 @@ test('attack: a large record that arrives byte by byte takes little time', async
   assert.ok(ratio < 3, String(ratio));
 });
 
+test('attack: a message in hundreds of records takes little time', () => {
+  /** A message `ServerHello` that never ends, of 60,000 bytes. */
+  const read = async (records: number) => {
+    const check = new CertificateCheck('server');
+    const bytes = 60_000 / records;
+    for (let count = 0; count < records; count += 1) {
+      const content = Buffer.alloc(bytes);
+      if (count === 0) content.set([2, 0, 0xff, 0xff]);
+      check.take(record(content));
+      assert.notEqual(check.next(), null);
+    }
+  };
+  // To copy what has been read for each record takes some ten times as much.
+  return timesAsMuch(
+    () => Promise.all(Array.from({ length: 20 }, () => read(250))),
+    () => Promise.all(Array.from({ length: 20 }, () => read(4))),
+  ).then((ratio) => assert.ok(ratio < 10, String(ratio)));
+});
+
 test('a record that is larger than any is refused at once', () => {
   const check = new CertificateCheck('server');
   check.take(Buffer.from([22, 3, 3, 0x48, 1]));

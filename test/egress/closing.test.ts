@@ -127,24 +127,29 @@ test('attack: a host that hangs in the handshake keeps no port after the timeout
 });
 
 /** Responds as soon as a request begins, and reads the rest later. */
-function respondEarly(received: { bytes: number }, head: string): (socket: Socket) => void {
+function respondEarly(received: { bytes: number }, response: string): (socket: Socket) => void {
   return (socket) => {
     socket
       .on('error', () => {})
       .once('data', (chunk: Buffer) => {
         received.bytes += chunk.length;
         socket.pause();
-        socket.write(`HTTP/1.1 200 OK\r\n${head}content-length: 2\r\n\r\nok`);
+        socket.write(response);
         setTimeout(() => socket.on('data', ({ length }: Buffer) => (received.bytes += length)).resume(), 300);
       });
   };
 }
 
 for (const scheme of ['http', 'https'] as const) {
-  for (const head of ['connection: close\r\n', ''])
-    test(`a host that responds early gets the whole delivery: ${scheme}, ${head.trim() || 'keep-alive'}`, async (t) => {
+  for (const [name, fields, length] of [
+    ['close', 'connection: close\r\n', 2],
+    ['keep-alive', '', 2],
+    ['a response that is too long', '', 40_000],
+  ] as const)
+    test(`a host that responds early gets the whole delivery: ${scheme}, ${name}`, async (t) => {
       const received = { bytes: 0 };
-      const respond = respondEarly(received, head);
+      const head = `HTTP/1.1 200 OK\r\n${fields}content-length: ${length}\r\n\r\n`;
+      const respond = respondEarly(received, head + 'a'.repeat(length));
       const port = await listen(
         t,
         scheme === 'http'
@@ -165,6 +170,76 @@ for (const scheme of ['http', 'https'] as const) {
       );
     });
 }
+
+test('a connection that makes room for another gives its host time to read', async (t) => {
+  const received = { bytes: 0 };
+  const keepAlive = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
+  let resets = 0;
+  const port = await listen(
+    t,
+    createServer((socket) => {
+      respondEarly(received, keepAlive)(socket);
+      socket.on('error', () => {
+        resets += 1;
+      });
+    }),
+  );
+  const other = await listen(t, createServer(respondEarly({ bytes: 0 }, keepAlive)));
+  const sender = new Sender({ ...egress, idleConnectionsMax: 1 });
+  t.after(() => sender.close());
+  const send = async (to: number, bytes: number) => {
+    const { promise, resolve } = Promise.withResolvers<ExchangeResult>();
+    const origin = `http://127.0.0.1:${to}`;
+    const request = { origin, path: '/', headers: '', body: Buffer.alloc(bytes), traced: null };
+    sender.send(request, resolve, undefined, { timeoutMs: 60_000 });
+    return (await promise).status;
+  };
+  assert.equal(await send(port, 10_000), 200);
+  // It is closed twice: for the other one, and when it would be used again.
+  assert.equal(await send(other, 2), 200);
+  assert.equal(await send(port, 10_000), 200);
+  assert.equal(resets, 0);
+  await until(
+    async () => received.bytes,
+    (bytes) => bytes > 20_000,
+  );
+});
+
+test('attack: a host that sends without end after a short request gets no time', async (t) => {
+  const ended = Promise.withResolvers<void>();
+  let hasTimedOut = true;
+  const port = await listen(
+    t,
+    createServer((socket) => {
+      socket.once('data', () => {
+        const begunAt = performance.now();
+        const sent = setInterval(() => socket.write(Buffer.alloc(10_000)), 1);
+        socket
+          .on('error', () => {})
+          .on('close', () => {
+            hasTimedOut = performance.now() - begunAt > 1_900;
+            clearInterval(sent);
+            ended.resolve();
+          })
+          .write('HTTP/1.1 200 OK\r\ncontent-length: 9999999999\r\n\r\n');
+      });
+    }),
+  );
+  const sender = new Sender(egress);
+  t.after(() => sender.close());
+  const { promise, resolve } = Promise.withResolvers<ExchangeResult>();
+  const request = {
+    origin: `http://127.0.0.1:${port}`,
+    path: '/',
+    headers: '',
+    body: Buffer.from('{}'),
+    traced: null,
+  };
+  sender.send(request, resolve, undefined, { timeoutMs: 60_000 });
+  assert.equal((await promise).status, 200);
+  await ended.promise;
+  assert.ok(!hasTimedOut);
+});
 
 test('attack: a proxy that refuses tunnels and keeps its connections open costs no ports', {
   skip,

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { DnsClient } from '../../src/egress/dns/client.ts';
 import { resolveVetted, resolveWith } from '../../src/egress/resolve.ts';
 import { answerTo, startNameServer } from '../support/network/name_server.ts';
@@ -51,5 +52,52 @@ test('name servers are asked for both families', async (t) => {
     '198.41.0.1',
     '2606:4700:0:0:1111:1111:1111:1111',
   ]);
-  assert.deepEqual(await resolveHost('some.localhost'), ['127.0.0.1', '::1']);
+  assert.deepEqual(await resolveHost('localhost.', ''), ['127.0.0.1', '::1']);
+  assert.deepEqual(await resolveHost('some.localhost', ''), ['127.0.0.1', '::1']);
+});
+
+for (const [family, type] of [
+  ['IPv4', 1],
+  ['IPv6', 28],
+] as const)
+  test(`a name whose servers never answer the question for ${family} has its other addresses`, async (t) => {
+    const address = type === 1 ? '2606:4700:0:0:0:0:0:1' : '198.41.0.1';
+    const bytes =
+      type === 1 ? Buffer.from(`26064700${'0'.repeat(23)}1`, 'hex') : Buffer.from([198, 41, 0, 1]);
+    const { server } = await startNameServer(t, (question) =>
+      question.type === type ? [] : [answerTo(question, [bytes])],
+    );
+    const resolveHost = resolveWith(new DnsClient(() => [server]));
+    for (let count = 0; count < 2; count += 1)
+      assert.deepEqual(await resolveVetted('some.example', { allowLoopback: false, resolveHost }), [address]);
+  });
+
+test('a name without addresses of one family waits for those of the other', async (t) => {
+  const { server } = await startNameServer(t, async (question) => {
+    if (question.type === 28) return [answerTo(question, [])];
+    await setTimeout(1_000);
+    return [answerTo(question, [Buffer.from([198, 41, 0, 1])])];
+  });
+  const resolveHost = resolveWith(new DnsClient(() => [server]));
+  assert.deepEqual(await resolveHost('some.example', ''), ['198.41.0.1']);
+});
+
+test('who asks for the same name at the same time gets the same answer', async (t) => {
+  const { server, asked } = await startNameServer(t, (question) =>
+    question.name === 'none.example'
+      ? [answerTo(question, [], { code: 2 })]
+      : [answerTo(question, question.type === 1 ? [Buffer.from([198, 41, 0, 1])] : [])],
+  );
+  const resolveHost = resolveWith(new DnsClient(() => [server]));
+  const names = ['some.example', 'some.example', 'some.example.', 'other.example'];
+  const found = await Promise.all(names.map((name, index) => resolveHost(name, `tenant ${index}`)));
+  assert.deepEqual(found, [['198.41.0.1'], ['198.41.0.1'], ['198.41.0.1'], ['198.41.0.1']]);
+  assert.equal(asked.length, 4);
+  await resolveHost('some.example', '');
+  assert.equal(asked.length, 6);
+  for (const { status } of await Promise.allSettled([
+    resolveHost('none.example', ''),
+    resolveHost('none.example', ''),
+  ]))
+    assert.equal(status, 'rejected');
 });

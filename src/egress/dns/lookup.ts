@@ -4,6 +4,7 @@
  *   asking a server over UDP → answered
  *                           → truncated, without addresses → asking it over TCP → answered, or failed
  *                           → no answer for a while, or failed → asking the next server too; an earlier one may still answer
+ *                           → all failed → a pause → asking all of them once more → …
  */
 
 import type { Answer, NameServer, Question } from './message.ts';
@@ -12,6 +13,8 @@ import type { UdpPort } from './udp_port.ts';
 
 /** Milliseconds after which the next server is asked, or the only one again. A name that takes longer is still found. */
 const pauseMs = 1_500;
+/** Milliseconds after which all servers are asked once more if all have failed: some refuse questions while they have many. */
+const againMs = 500;
 /** Milliseconds after which no answer is waited for any more. */
 export const lookupTimeoutMs = 5_000;
 
@@ -33,6 +36,7 @@ export class Lookup {
   /** Ends what was asked. */
   readonly #ends: (() => void)[] = [];
   readonly #failed = new Set<NameServer>();
+  #hasAgain = false;
   /** Servers that were asked over TCP. */
   readonly #askedLong = new Set<NameServer>();
   /** Servers from which there was no answer when the next one was asked. */
@@ -99,8 +103,20 @@ export class Lookup {
   #fail(server: NameServer): void {
     if (this.#isOver || this.#failed.has(server)) return;
     this.#failed.add(server);
-    if (this.#failed.size === this.#servers.length) this.#end(new Error('no name server found out'));
-    else this.#askNext();
+    if (this.#servers.some((each) => !this.#failed.has(each))) this.#askNext();
+    else if (this.#hasAgain) this.#end(new Error('no name server found out'));
+    else this.#askAgain();
+  }
+
+  #askAgain(): void {
+    this.#hasAgain = true;
+    clearTimeout(this.#pause);
+    this.#pause = setTimeout(() => {
+      this.#failed.clear();
+      this.#askedLong.clear();
+      this.#next = 0;
+      this.#askNext();
+    }, againMs);
   }
 
   #end(result: string[] | Error): void {

@@ -13,6 +13,10 @@ const internet = 1;
 const noError = 0;
 const noSuchName = 3;
 
+/** Flags of answers. */
+const authoritative = 0x400;
+const recursionAvailable = 0x80;
+
 /** The types of records with addresses, and the bytes of an address. */
 const types = { 4: { type: 1, bytes: 4 }, 6: { type: 28, bytes: 16 } } as const;
 export type Family = keyof typeof types;
@@ -49,6 +53,9 @@ export function writeQuestion(name: string, family: Family): Question {
   return { family, section: Buffer.concat([...parts, Buffer.from([0, 0, type, 0, internet])]) };
 }
 
+/** Asks for the name servers of the root. Every name server that works answers something at once. */
+export const rootQuestion: Question = { family: 4, section: Buffer.from([0, 0, 2, 0, internet]) };
+
 /** @param id by which the answer is recognized, of 16 bits */
 export function writeQuery(id: number, { section }: Question): Buffer {
   // Recursion is desired.
@@ -81,10 +88,13 @@ export function readAnswer(message: Buffer, question: Question): Answer | null {
   // Servers may write the name in other case.
   const repeated = message.toString('latin1', headBytes, end).toLowerCase();
   if (!isResponse || repeated !== section.toString('latin1')) return null;
+  // It refers to other servers, and does not ask them.
+  const isReferral = code === noError && (flags & (authoritative | recursionAvailable)) === 0;
+  const addresses = code === noError ? readAddresses(message, end, question.family) : [];
   return {
-    addresses: code === noError ? readAddresses(message, end, question.family) : [],
+    addresses,
     isTruncated: (flags & 0x200) !== 0,
-    isFailure,
+    isFailure: isFailure || (isReferral && addresses.length === 0),
   };
 }
 

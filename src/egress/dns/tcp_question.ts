@@ -7,6 +7,8 @@ import { type Answer, idOf, type NameServer, type Question, readAnswer, writeQue
 
 /** Bytes of an answer that are read. Sixteen addresses behind a chain of aliases need fewer. */
 const answerBytesMax = 4_096;
+/** Milliseconds for the whole answer. Few questions are asked over TCP at once. */
+const answerMs = 2_500;
 const lengthBytes = 2;
 
 /**
@@ -26,26 +28,31 @@ export function askOverTcp(
   socket.unref();
   let received = Buffer.alloc(0);
   const end = () => {
+    clearTimeout(timeout);
     closeAtOnce(socket.removeAllListeners('data').removeAllListeners('close'));
   };
   const fail = () => {
     end();
     onFailure();
   };
+  const timeout = setTimeout(fail, answerMs);
   socket.on('error', () => {}).on('close', fail);
   socket.on('data', (chunk: Buffer) => {
     received = Buffer.concat([received, chunk]);
     if (received.length < lengthBytes) return;
-    const wanted = lengthBytes + Math.min(received.readUInt16BE(0), answerBytesMax);
+    const length = received.readUInt16BE(0);
+    const wanted = lengthBytes + Math.min(length, answerBytesMax);
     if (received.length < wanted) return;
     const message = received.subarray(lengthBytes, wanted);
     const answer = idOf(message) === id ? readAnswer(message, question) : null;
-    if (answer === null) return fail();
+    // Its addresses may come later.
+    const isCut = length > answerBytesMax && answer?.addresses.length === 0;
+    if (answer === null || isCut) return fail();
     end();
     onAnswer(answer);
   });
-  const length = Buffer.alloc(lengthBytes);
-  length.writeUInt16BE(query.length);
-  socket.write(Buffer.concat([length, query]));
+  const head = Buffer.alloc(lengthBytes);
+  head.writeUInt16BE(query.length);
+  socket.write(Buffer.concat([head, query]));
   return end;
 }

@@ -62,9 +62,14 @@ export class UdpPort {
     this.#waiting.set(id, { question, onAnswer, onFailure });
     void this.#connected.then((isConnected) => {
       if (!isConnected || this.#isClosed || !this.#waiting.has(id)) return;
-      // If two questions are sent at once, only this tells the second that the server does not listen.
       this.#socket.send(writeQuery(id, question), (error) => {
-        if (error !== null) this.#fail();
+        if (error === null) return;
+        // If two questions are sent at once, only this tells the second that the server does not listen.
+        if ((error as NodeJS.ErrnoException).code === 'ECONNREFUSED') this.#fail();
+        else if (this.#waiting.has(id)) {
+          this.#end(id);
+          onFailure();
+        }
       });
     });
     return () => this.#end(id);

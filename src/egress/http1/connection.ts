@@ -3,7 +3,8 @@
  * one system call. Bytes that arrive while no exchange is in flight close the connection.
  *
  *   idle → request written → waiting for the response → idle
- *   any state → closed
+ *   any state → responded: lingering (closing.ts) → closed
+ *             → closed
  */
 
 import type { Socket } from 'node:net';
@@ -16,6 +17,11 @@ import { ResponseReader } from './response_reader.ts';
 
 /** Requests up to this size are assembled in one buffer. */
 const bufferBytesMax = 65_536;
+/**
+ * A request up to this size is sent before the host can respond (RFC 6928), so a host whose response is too long gets no time to read more: systems keep what
+ * it sends meanwhile.
+ */
+const firstFlightBytes = 14_000;
 /** A request up to this size is one TLS record. */
 const recordBytesMax = 16_384;
 
@@ -35,8 +41,12 @@ export class Http1Connection implements Connection {
   readonly #idleMsMax: number;
   #exchange: Exchange | null = null;
   #isUsable = true;
-  /** Whether a complete response was the last thing that arrived. */
-  #hasResponded = false;
+  /** When the last response arrived or, if it never did in whole, when the exchange ended. */
+  #respondedAt = 0;
+  #isLingering = false;
+  /** Whether there may be more of the response. */
+  #isCut = false;
+  #requestBytes = 0;
   /** Requests so far, and those that the system has taken. */
   #started = 0;
   #written = 0;
@@ -79,7 +89,7 @@ export class Http1Connection implements Connection {
 
   start(exchange: Exchange): void {
     this.#exchange = exchange;
-    this.#hasResponded = false;
+    this.#isCut = false;
     this.#started += 1;
     const { method = 'POST', path, headers, body, responseBytesMax, tenant = null } = exchange.request;
     this.#user.tenant = tenant;
@@ -88,6 +98,7 @@ export class Http1Connection implements Connection {
     const head = `${method} ${path} HTTP/1.1\r\n${this.#host}${headers}${length}\r\n`;
     const socket = this.#socket;
     const bytes = head.length + body.length;
+    this.#requestBytes = bytes;
     const isEncrypted = socket instanceof TLSSocket;
     this.#isOneRecord = isEncrypted && bytes <= recordBytesMax;
     if (bytes > bufferBytesMax) {
@@ -106,11 +117,16 @@ export class Http1Connection implements Connection {
   }
 
   destroy(): void {
+    if (this.#isLingering) return;
     this.#isUsable = false;
-    this.#exchange = null;
-    const hasResponded = this.#hasResponded;
-    this.#hasResponded = false;
-    if (hasResponded) closeAfterResponse(this.#socket);
+    if (this.#exchange !== null) {
+      this.#exchange = null;
+      this.#isCut = true;
+      this.#respondedAt = performance.now();
+    }
+    this.#isLingering =
+      this.#reader.head !== null && !(this.#isCut && this.#requestBytes <= firstFlightBytes);
+    if (this.#isLingering) closeAfterResponse(this.#socket, this.#respondedAt);
     else closeAtOnce(this.#socket);
   }
 
@@ -123,6 +139,7 @@ export class Http1Connection implements Connection {
     // Unsolicited bytes must not become the response to the next request.
     if (exchange === null) {
       this.destroy();
+      this.#socket.pause();
       return;
     }
     const reader = this.#reader;
@@ -135,7 +152,8 @@ export class Http1Connection implements Connection {
       return;
     }
     this.#exchange = null;
-    this.#hasResponded = reading === 'done';
+    this.#isCut = reading === 'full';
+    this.#respondedAt = performance.now();
     const isTaken = this.#isOneRecord || this.#socket.writableLength === 0;
     const isReusable = reading === 'done' && reader.isReusable && isTaken;
     if (isReusable) this.idleMs = Math.min(reader.head?.keepAliveMs ?? this.#idleMsMax, this.#idleMsMax);
@@ -148,9 +166,11 @@ export class Http1Connection implements Connection {
     const exchange = this.#exchange;
     const ending = this.#reader.end();
     if (exchange === null) {
-      this.destroy();
+      if (this.#socket.writableLength === 0) closeAtOnce(this.#socket);
+      else this.destroy();
     } else if (ending === 'done') {
       this.#exchange = null;
+      this.#respondedAt = performance.now();
       exchange.onResponse(false, false);
     } else if (ending === 'invalid') this.#fail(new ProtocolError('the response is not HTTP'));
     else this.#fail(new Error('the connection closed before the response was complete'));

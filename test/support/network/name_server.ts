@@ -77,6 +77,8 @@ interface AnswerParts {
   /** The code of the response (RFC 1035 section 4.1.1). */
   code?: number;
   isTruncated?: boolean;
+  /** Whether the server asks no others, and knows none of it itself. */
+  isReferral?: boolean;
   id?: number;
   section?: Buffer;
   /** Bytes of records that come first, and their number. */
@@ -85,10 +87,17 @@ interface AnswerParts {
 
 /** An answer with addresses, each as its bytes. */
 export function answerTo(asked: Asked, addresses: readonly Buffer[], parts: AnswerParts = {}): Buffer {
-  const { code = 0, isTruncated = false, id = asked.id, section = asked.section, before } = parts;
+  const {
+    code = 0,
+    isTruncated = false,
+    isReferral = false,
+    id = asked.id,
+    section = asked.section,
+    before,
+  } = parts;
   const head = Buffer.alloc(12);
   head.writeUInt16BE(id, 0);
-  head.writeUInt16BE(0x8180 | (isTruncated ? 0x200 : 0) | code, 2);
+  head.writeUInt16BE((isReferral ? 0x8100 : 0x8180) | (isTruncated ? 0x200 : 0) | code, 2);
   head.writeUInt16BE(1, 4);
   head.writeUInt16BE(addresses.length + (before?.[0] ?? 0), 6);
   const records = addresses.flatMap((address) => [recordHead(address.length), address]);
