@@ -15,7 +15,7 @@ import { canonicalAddress } from './address.ts';
 import { closeAtOnce } from './closing.ts';
 import { EgressError } from './error.ts';
 import { type EgressProxy, openTunnel } from './proxy.ts';
-import { type EgressPolicy, resolveVetted } from './resolve.ts';
+import { type EgressPolicy, type NameUser, resolveVetted } from './resolve.ts';
 import { waitForEvent } from './socket_event.ts';
 import { startTls, type TlsOptions } from './tls.ts';
 import { type ConnectionUser, takeBeginningTurn } from './tls_turns.ts';
@@ -47,9 +47,7 @@ export interface GuardedConnection {
 }
 
 /** Who wants a connection. */
-export interface ConnectionRequest {
-  /** Null for nobody with a name. */
-  tenant: string | null;
+export interface ConnectionRequest extends NameUser {
   /** Called with the checked addresses before a connection is opened. @throws Error to prevent it */
   admit?: (addresses: readonly string[]) => Promise<void>;
   /** Whether nobody wants the connection any more: it is given up before it costs more. */
@@ -72,7 +70,7 @@ export function createGuardedConnector(options: ConnectorOptions): Connect {
 
 /**
  * Opens one connection to an origin.
- * @throws EgressError
+ * @throws EgressError, or NoTurnError if it was not the tenant's turn in time: nothing was done
  */
 export function connectGuarded(
   origin: URL,
@@ -94,12 +92,19 @@ async function open(
   portText: string,
   servername: string | null,
   options: ConnectorOptions,
-  { tenant, admit, isOver = () => false }: ConnectionRequest,
+  { tenant, onTurn, admit, isOver = () => false }: ConnectionRequest,
 ): Promise<GuardedConnection> {
   const host = withoutBrackets(hostname);
   const port = Number(portText) || (servername === null ? 80 : 443);
-  const startedAt = performance.now();
-  const addresses = await resolveVetted(host, options, servername === null, tenant);
+  let startedAt = performance.now();
+  const user: NameUser = {
+    tenant,
+    onTurn: (waitedMs) => {
+      startedAt += waitedMs;
+      onTurn?.(waitedMs);
+    },
+  };
+  const addresses = await resolveVetted(host, options, servername === null, user);
   const resolvedAt = performance.now();
   await admit?.(addresses);
   const admittedAt = performance.now();
@@ -108,8 +113,8 @@ async function open(
       ? await openDirectly(host, port, addresses)
       : await openTunnel(options.proxy, addresses, port, connectTimeoutMs);
   const connectedAt = performance.now();
-  const user: ConnectionUser = { tenant };
-  const peer = { address, port: tcp.remotePort ?? 0, user };
+  const connectionUser: ConnectionUser = { tenant };
+  const peer = { address, port: tcp.remotePort ?? 0, user: connectionUser };
   assertWanted(tcp, isOver);
   const socket = servername === null ? tcp : await takeTls(tcp, peer, servername, options, isOver);
   const timings: ConnectTimings = {
@@ -118,7 +123,7 @@ async function open(
     tlsMs: servername === null ? null : performance.now() - connectedAt,
     family: isIP(address) === 6 ? 6 : 4,
   };
-  return { socket, timings, address, user };
+  return { socket, timings, address, user: connectionUser };
 }
 
 function assertWanted(tcp: Socket, isOver: () => boolean): void {

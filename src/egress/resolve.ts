@@ -7,6 +7,7 @@
  */
 
 import { isIP } from 'node:net';
+import { LimitedWork, NoTurnError } from '../shared/limited_work.ts';
 import { canonicalAddress, classifyAddress, isPrivateNetwork } from './address.ts';
 import { allowListOf } from './allow_list.ts';
 import { DnsClient } from './dns/client.ts';
@@ -17,8 +18,26 @@ import { EgressError } from './error.ts';
 /** Milliseconds that are left to find addresses of one family once those of the other are known (RFC 8305 section 3). Some name servers never answer one of the questions. */
 const otherFamilyMs = 500;
 
-/** Returns all addresses of a name, for a tenant. @throws Error if the name cannot be resolved */
-export type ResolveHost = (hostname: string, tenant: string) => Promise<string[]>;
+/**
+ * Maximum names that are looked up at once, of which tenants have shares. Many name servers work at few questions at once (dnsmasq at 150), and those for names of a
+ * tenant can stay without an answer.
+ */
+const namesMax = 48;
+/** Milliseconds for which a name waits for its turn. */
+const turnWaitMsMax = 5_000;
+
+/** Who wants the addresses of a name. */
+export interface NameUser {
+  /** Null for the server itself, or for nobody with a name: their names take no turns. */
+  tenant: string | null;
+  /** Called when the turn of the name has come. @param waitedMs milliseconds until then */
+  onTurn?: (waitedMs: number) => void;
+}
+
+const nobody: NameUser = { tenant: null };
+
+/** Returns all addresses of a name. @throws Error if the name cannot be resolved, NoTurnError if its turn did not come */
+export type ResolveHost = (hostname: string, user: NameUser) => Promise<string[]>;
 
 export interface EgressPolicy {
   /** Development only: allows loopback addresses. */
@@ -35,18 +54,17 @@ export interface EgressPolicy {
  * Resolves a host and checks its addresses.
  * @param hostname a name or an IP literal without brackets
  * @param isPlain whether the connection has no TLS
- * @param tenant who wants to connect; null for nobody with a name
- * @throws EgressError `dns_error` or `address_refused`
+ * @throws EgressError `dns_error` or `address_refused`, NoTurnError if the turn of the name did not come in time
  */
 export async function resolveVetted(
   hostname: string,
   policy: EgressPolicy,
   isPlain = false,
-  tenant: string | null = null,
+  user: NameUser = nobody,
 ): Promise<string[]> {
   if (isPlain && !mayBePlain(hostname, policy)) throw new EgressError('address_refused');
   // Literals are not resolved, but must be checked too.
-  const addresses = isIP(hostname) > 0 ? [hostname] : await resolveName(hostname, policy, tenant ?? '');
+  const addresses = isIP(hostname) > 0 ? [hostname] : await resolveName(hostname, policy, user);
   for (const address of addresses) {
     if (!mayConnect(address, policy, hostname)) throw new EgressError('address_refused');
   }
@@ -68,16 +86,28 @@ function mayBePlain(hostname: string, { allowLoopback, allow }: EgressPolicy): b
   return allowLoopback || allow === undefined || allowListOf(allow).hasHost(hostname);
 }
 
-async function resolveName(hostname: string, policy: EgressPolicy, tenant: string): Promise<string[]> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new EgressError('dns_error')), lookupTimeoutMs + otherFamilyMs);
+async function resolveName(
+  hostname: string,
+  { resolveHost }: EgressPolicy,
+  user: NameUser,
+): Promise<string[]> {
   try {
-    const addresses = await Promise.race([(policy.resolveHost ?? resolveBySystem)(hostname, tenant), late]);
+    const addresses = await (resolveHost === undefined
+      ? resolveBySystem(hostname, user)
+      : within(lookupTimeoutMs, resolveHost(hostname, user)));
     if (addresses.length === 0) throw new EgressError('dns_error');
     return few(addresses);
   } catch (error) {
-    if (error instanceof EgressError) throw error;
+    if (error instanceof EgressError || error instanceof NoTurnError) throw error;
     throw new EgressError('dns_error', { cause: error });
+  }
+}
+
+async function within<Result>(ms: number, work: Promise<Result>): Promise<Result> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new EgressError('dns_error')), ms);
+  try {
+    return await Promise.race([work, late]);
   } finally {
     clearTimeout(timer);
   }
@@ -93,19 +123,34 @@ function few(addresses: readonly string[]): string[] {
   });
 }
 
-/** Resolves names by asking name servers. Who asks for a name that is being asked for gets the same answer. */
+/** Resolves names by asking name servers, in turns. Who wants a name that is being looked up gets the same answer. */
 export function resolveWith(dns: DnsClient): ResolveHost {
-  const asked = new Map<string, Promise<string[]>>();
-  return (hostname, tenant) => {
+  const turns = new LimitedWork(namesMax, true);
+  const lookups = new Map<string, { begun: Promise<void>; answer: Promise<string[]> }>();
+  const start = (name: string, tenant: string) => {
+    const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+    const work = () => {
+      begin();
+      return lookUpBoth(dns, name, tenant);
+    };
+    const answer = turns
+      .run(tenant, work, name, AbortSignal.timeout(turnWaitMsMax))
+      .finally(() => lookups.delete(name));
+    return { begun, answer };
+  };
+  return async (hostname, { tenant, onTurn = () => {} }) => {
     const name = hostname.replace(/\.$/, '');
     // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
-    if (name === 'localhost' || name.endsWith('.localhost')) return Promise.resolve(['127.0.0.1', '::1']);
-    let answer = asked.get(name);
-    if (answer === undefined) {
-      answer = lookUpBoth(dns, name, tenant).finally(() => asked.delete(name));
-      asked.set(name, answer);
-    }
-    return answer;
+    if (name === 'localhost' || name.endsWith('.localhost')) return ['127.0.0.1', '::1'];
+    if (tenant === null) return lookUpBoth(dns, name, '');
+    const from = performance.now();
+    let lookup = lookups.get(name);
+    if (lookup === undefined) {
+      lookup = start(name, tenant);
+      lookups.set(name, lookup);
+    } else turns.join(tenant, name);
+    void lookup.begun.then(() => onTurn(performance.now() - from));
+    return lookup.answer;
   };
 }
 

@@ -16,6 +16,7 @@ import {
 import { CheckedStream } from './checked_stream.ts';
 import { EgressError } from './error.ts';
 import { waitForEvent } from './socket_event.ts';
+import { tlsGroups } from './tls_groups.ts';
 import type { PeerOfTenant } from './tls_turns.ts';
 
 /** Timeout of the handshake in milliseconds, without the time for which the host's certificates wait for their turn. */
@@ -41,17 +42,6 @@ export interface TlsOptions {
  * section 4.1 discourages it).
  */
 const ciphers = `${DEFAULT_CIPHERS}:!DHE`;
-/** Nor groups that are slow. Older versions of Node do not know the first one. */
-const ecdhCurve = ['X25519MLKEM768', 'X25519', 'P-256', 'P-384'].filter(isKnownGroup).join(':');
-
-function isKnownGroup(group: string): boolean {
-  try {
-    createSecureContext({ ecdhCurve: group });
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 /** For all connections with the same options. */
 const contexts = new WeakMap<TlsOptions, SecureContext>();
@@ -63,7 +53,7 @@ function contextOf(options: TlsOptions): SecureContext {
   const context = createSecureContext({
     minVersion: 'TLSv1.2',
     ciphers,
-    ecdhCurve,
+    ecdhCurve: tlsGroups,
     // The certificates of a new handshake on the same connection would not be checked.
     secureOptions: constants.SSL_OP_NO_RENEGOTIATION,
     ...clientCertificate,

@@ -8,6 +8,7 @@ import type { Server, ServerOptions } from 'node:https';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
 import { ConfigError } from '../config/config.ts';
 import type { TlsFiles } from '../config/tls_files.ts';
+import { tlsGroups } from '../egress/tls_groups.ts';
 
 /** Interval between checks of the files. */
 const pollMs = 5_000;
@@ -52,6 +53,7 @@ function contextOptions(files: TlsFiles, requestCertificate: boolean): SecureCon
     ...readMaterial(files),
     minVersion: 'TLSv1.2',
     ciphers: cipherSuites,
+    ecdhCurve: tlsGroups,
     // Without session tickets, a client certificate is valid only for the connection that presented it. Another handshake in the same connection would
     // have certificates that nothing has checked (overload/encrypted_pieces.ts).
     ...(requestCertificate

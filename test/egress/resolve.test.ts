@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { DnsClient } from '../../src/egress/dns/client.ts';
 import { resolveVetted, resolveWith } from '../../src/egress/resolve.ts';
+import { NoTurnError } from '../../src/shared/limited_work.ts';
 import { answerTo, startNameServer } from '../support/network/name_server.ts';
 import { timesAsMuch } from '../support/processor_time.ts';
 
@@ -52,8 +53,8 @@ test('name servers are asked for both families', async (t) => {
     '198.41.0.1',
     '2606:4700:0:0:1111:1111:1111:1111',
   ]);
-  assert.deepEqual(await resolveHost('localhost.', ''), ['127.0.0.1', '::1']);
-  assert.deepEqual(await resolveHost('some.localhost', ''), ['127.0.0.1', '::1']);
+  assert.deepEqual(await resolveHost('localhost.', { tenant: null }), ['127.0.0.1', '::1']);
+  assert.deepEqual(await resolveHost('some.localhost', { tenant: null }), ['127.0.0.1', '::1']);
 });
 
 for (const [family, type] of [
@@ -79,7 +80,7 @@ test('a name without addresses of one family waits for those of the other', asyn
     return [answerTo(question, [Buffer.from([198, 41, 0, 1])])];
   });
   const resolveHost = resolveWith(new DnsClient(() => [server]));
-  assert.deepEqual(await resolveHost('some.example', ''), ['198.41.0.1']);
+  assert.deepEqual(await resolveHost('some.example', { tenant: 'one' }), ['198.41.0.1']);
 });
 
 test('who asks for the same name at the same time gets the same answer', async (t) => {
@@ -90,14 +91,49 @@ test('who asks for the same name at the same time gets the same answer', async (
   );
   const resolveHost = resolveWith(new DnsClient(() => [server]));
   const names = ['some.example', 'some.example', 'some.example.', 'other.example'];
-  const found = await Promise.all(names.map((name, index) => resolveHost(name, `tenant ${index}`)));
+  const found = await Promise.all(
+    names.map((name, index) => resolveHost(name, { tenant: `tenant ${index}` })),
+  );
   assert.deepEqual(found, [['198.41.0.1'], ['198.41.0.1'], ['198.41.0.1'], ['198.41.0.1']]);
   assert.equal(asked.length, 4);
-  await resolveHost('some.example', '');
+  await resolveHost('some.example', { tenant: 'one' });
   assert.equal(asked.length, 6);
   for (const { status } of await Promise.allSettled([
-    resolveHost('none.example', ''),
-    resolveHost('none.example', ''),
+    resolveHost('none.example', { tenant: 'one' }),
+    resolveHost('none.example', { tenant: 'one' }),
   ]))
     assert.equal(status, 'rejected');
+});
+
+test('attack: names that hang take few questions, and leave turns to other tenants', async (t) => {
+  let hanging = 0;
+  const before: number[] = [];
+  const { server } = await startNameServer(t, (question) => {
+    if (question.name.startsWith('hang')) {
+      hanging += 1;
+      return [];
+    }
+    before.push(hanging);
+    return [answerTo(question, question.type === 1 ? [Buffer.from([198, 41, 0, 1])] : [])];
+  });
+  const resolveHost = resolveWith(new DnsClient(() => [server]));
+  const waits: number[] = [];
+  const onTurn = (ms: number) => waits.push(ms);
+  const attack = Promise.allSettled(
+    Array.from({ length: 200 }, (_, index) => resolveHost(`hang${index}.example`, { tenant: 'one', onTurn })),
+  );
+  const others = [1, 2, 3].map((index) =>
+    resolveHost(`other${index}.example`, { tenant: `other ${index}`, onTurn: (ms) => assert.ok(ms < 1_500) }),
+  );
+  assert.deepEqual(await Promise.all(others), [['198.41.0.1'], ['198.41.0.1'], ['198.41.0.1']]);
+  // Seven sixteenths of 48 names, each of two questions.
+  for (const count of before) assert.ok(count <= 42, String(count));
+  // Nobody's turns are those of the server itself.
+  assert.deepEqual(await resolveHost('own.example', { tenant: null }), ['198.41.0.1']);
+  const results = await attack;
+  const reasons = results.map((result) => (result.status === 'rejected' ? result.reason : null));
+  assert.ok(reasons.every((reason) => reason instanceof Error));
+  assert.ok(waits.length < 100);
+  assert.equal(reasons.filter((reason) => reason instanceof NoTurnError).length, 200 - waits.length);
+  assert.ok(hanging <= 4 * waits.length);
 });

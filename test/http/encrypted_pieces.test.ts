@@ -5,8 +5,10 @@ import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer, type Server } from 'node:https';
 import { type AddressInfo, connect } from 'node:net';
+import { Duplex } from 'node:stream';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { connect as connectTls } from 'node:tls';
 import { Agent, request } from 'undici';
 import { readInTurns } from '../../src/http/overload/read_turns.ts';
 import { undivided } from '../../src/shared/owner_turns.ts';
@@ -74,6 +76,54 @@ test('attack: TLS records of one byte do not keep the others waiting', async () 
   await once(stranger.tls, 'data');
   assert.ok((readBefore ?? 0) < (connections * flood) / 2, `${readBefore} of ${connections * flood}`);
   for (const { tls } of [...attackers, stranger]) tls.destroy();
+});
+
+/** The first bytes of a TLS client. */
+async function clientHello(): Promise<Buffer> {
+  const { promise, resolve } = Promise.withResolvers<Buffer>();
+  const socket = new Duplex({ read() {}, write: (chunk: Buffer) => resolve(chunk) });
+  const tls = connectTls({ socket });
+  tls.on('error', () => {});
+  const hello = await promise;
+  tls.destroy();
+  return hello;
+}
+
+test('attack: handshakes of many addresses do not keep connections waiting', async (t) => {
+  const addresses = 100;
+  let answered = 0;
+  let answeredBefore: number | undefined;
+  const { port, own } = await start((_incoming, response) => {
+    answeredBefore = answered;
+    response.end();
+  });
+  // There are keys of each handshake that the server has worked at. Node.js must know before there are connections.
+  const { promise: allAnswered, resolve: end } = Promise.withResolvers<void>();
+  const seen = new WeakSet<object>();
+  own.on('keylog', (_line: Buffer, tls: object) => {
+    if (seen.has(tls)) return;
+    seen.add(tls);
+    answered += 1;
+    // The stranger has one too.
+    if (answered === addresses + 1) end();
+  });
+  const stranger = await openRecordClient(port, '127.0.0.3');
+  const hello = await clientHello();
+  const attackers = await Promise.all(
+    Array.from({ length: addresses }, async (_, index) => {
+      const tcp = connect({ port, host: '127.0.0.1', localAddress: `127.0.1.${index + 1}` });
+      tcp.on('error', () => {});
+      t.after(() => tcp.destroy());
+      await once(tcp, 'connect');
+      return tcp;
+    }),
+  );
+  for (const tcp of attackers) tcp.write(hello);
+  stranger.tls.write('GET /stranger HTTP/1.1\r\nHost: x\r\n\r\n');
+  await once(stranger.tls, 'data');
+  assert.ok((answeredBefore ?? addresses) < addresses / 2, `${answeredBefore} of ${addresses}`);
+  await allAnswered;
+  stranger.tls.destroy();
 });
 
 /** What a client may do next, and its records. */

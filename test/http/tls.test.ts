@@ -226,6 +226,19 @@ test('TLS 1.2 uses only ECDHE with authenticated encryption for any key, and TLS
   }
   const older = { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'ALL:@SECLEVEL=0' } as const;
   assert.match(await handshake(withRsa, older), /VERSION|^ERR_SSL/);
+  for (const group of ['X25519', 'P-256', 'P-384'])
+    assert.equal(
+      await handshake(withRsa, { minVersion: 'TLSv1.3', ecdhCurve: group }),
+      'TLS_AES_256_GCM_SHA384',
+      group,
+    );
+  // Slow groups would be the client's choice.
+  for (const group of ['P-521', 'X448', 'ffdhe8192'])
+    assert.match(
+      await handshake(withRsa, { minVersion: 'TLSv1.3', ecdhCurve: group }),
+      /HANDSHAKE_FAILURE/,
+      group,
+    );
   // Reloading the certificate does not enable the other suites.
   process.emit('SIGHUP', 'SIGHUP');
   assert.match(await handshake(withRsa, old('AES128-GCM-SHA256')), refused);

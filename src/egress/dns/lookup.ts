@@ -4,6 +4,7 @@
  *   asking a server over UDP → answered
  *                           → truncated, without addresses → asking it over TCP → answered, or failed
  *                           → no answer for a while, or failed → asking the next server too; an earlier one may still answer
+ *                           → all asked twice → waiting for an answer
  *                           → all failed → a pause → asking all of them once more → …
  */
 
@@ -13,6 +14,8 @@ import type { UdpPort } from './udp_port.ts';
 
 /** Milliseconds after which the next server is asked, or the only one again. A name that takes longer is still found. */
 const pauseMs = 1_500;
+/** How often a server is asked. Each question may be one that the server works at until it gives up. */
+const asksMax = 2;
 /** Milliseconds after which all servers are asked once more if all have failed: some refuse questions while they have many. */
 const againMs = 500;
 /** Milliseconds after which no answer is waited for any more. */
@@ -65,6 +68,7 @@ export class Lookup {
   /** Asks the next of the servers that have not failed, of which there must be one. */
   #askNext(): void {
     clearTimeout(this.#pause);
+    if (this.#next >= asksMax * this.#servers.length) return;
     let server: NameServer;
     do {
       server = this.#servers[this.#next % this.#servers.length] as NameServer;

@@ -18,8 +18,11 @@ import { TcpStream } from '../../shared/tcp_stream.ts';
 /** A piece ends few small records, or one of the maximum size. */
 const pieceBytesMax = 4_096;
 
-/** @param inTurn called for each piece of a connection. It calls the work once, at once or later */
-export function decryptInTurns(server: Server, inTurn: (tcp: Socket, work: () => void) => void): void {
+/** @param inTurn called for each piece of a connection. It calls the work once, at once or later. @param isServed whether the handshake is complete */
+export function decryptInTurns(
+  server: Server,
+  inTurn: (tcp: Socket, work: () => void, isServed: boolean) => void,
+): void {
   // A program may pass any Duplex to the TLS server as a connection. Those that it accepts itself go to the same listener, which is its first.
   const [startTls] = server.listeners('connection') as ((connection: Duplex) => void)[];
   if (startTls === undefined) throw new Error('the TLS server has no listener for connections');
@@ -35,7 +38,7 @@ export function decryptInTurns(server: Server, inTurn: (tcp: Socket, work: () =>
   server.on('connection', (tcp: Socket) => {
     tcp.allowHalfOpen = true;
     const check = asksForCertificates ? new CertificateCheck('client') : null;
-    const pieces = new EncryptedPieces(tcp, check, (work) => inTurn(tcp, work));
+    const pieces = new EncryptedPieces(tcp, check, (work, isServed) => inTurn(tcp, work, isServed));
     accepted.run(pieces, () => startTls.call(server, pieces));
     // TLS has taken its own behaviour from the stream, and ends it after what is still to be sent.
     pieces.allowHalfOpen = true;
@@ -51,7 +54,7 @@ class EncryptedPieces extends TcpStream {
   /** Null once everything passes. */
   #check: CertificateCheck | null;
   #isChecking = false;
-  readonly #inTurn: (work: () => void) => void;
+  readonly #inTurn: (work: () => void, isServed: boolean) => void;
   readonly #addresses: PropertyDescriptorMap;
   #tls: TLSSocket | undefined;
   #pieces: Buffer[] = [];
@@ -59,7 +62,11 @@ class EncryptedPieces extends TcpStream {
   #isWanted = false;
   #endsNext = false;
 
-  constructor(tcp: Socket, check: CertificateCheck | null, inTurn: (work: () => void) => void) {
+  constructor(
+    tcp: Socket,
+    check: CertificateCheck | null,
+    inTurn: (work: () => void, isServed: boolean) => void,
+  ) {
     super(tcp, { allowHalfOpen: false });
     this.#check = check;
     this.#inTurn = inTurn;
@@ -110,7 +117,7 @@ class EncryptedPieces extends TcpStream {
         if (this.destroyed) return;
         this.#decrypt(piece);
         queueMicrotask(() => this.#pass());
-      });
+      }, this.#tls !== undefined);
     } else if (this.#endsNext) {
       this.#endsNext = false;
       this.push(null);

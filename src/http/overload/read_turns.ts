@@ -1,7 +1,8 @@
 /**
  * Turns of what connections send (loop_turns.ts). Node.js reads 64 KiB of a connection at a time, and to parse these takes 9 ms if they are
  * chunks of one byte, before anything else can see them. In one turn of the event loop it reads all connections that have sent something.
- * Of TLS connections, what is encrypted has turns (encrypted_pieces.ts).
+ * Of TLS connections, what is encrypted has turns (encrypted_pieces.ts). A handshake takes the server many times what it takes a client that never completes it,
+ * so handshakes have turns of their own: whoever has a connection does not wait behind those of thousands of addresses.
  */
 
 import type { Server } from 'node:http';
@@ -16,7 +17,11 @@ export function readInTurns(server: Server, ownerOf: (socket: Socket) => Sharer)
   const turns = new LoopTurns();
   server.on('connection', () => turns.accept());
   if (server instanceof TlsServer) {
-    decryptInTurns(server, (tcp, work) => turns.add(() => ownerOf(tcp), work));
+    const handshakes = new LoopTurns();
+    server.on('connection', () => handshakes.accept());
+    decryptInTurns(server, (tcp, work, isServed) =>
+      (isServed ? turns : handshakes).add(() => ownerOf(tcp), work),
+    );
     return;
   }
   server.on('connection', (socket: Socket) => {

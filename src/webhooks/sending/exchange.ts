@@ -111,6 +111,8 @@ export class SentExchange<T> extends BagItem implements Exchange, ExchangeResult
   readonly request: OutgoingRequest;
   readonly pool: OriginPool;
   readonly startedAt = performance.now();
+  /** Milliseconds of waiting for a turn, which are not the subscriber's. */
+  waitedMs = 0;
   endedAt = 0;
   firstByteAt: number | null = null;
   status: number | null = null;

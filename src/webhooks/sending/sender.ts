@@ -13,6 +13,7 @@ import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '.
 import { Http1Connection } from '../../egress/http1/connection.ts';
 import type { Connection } from '../../egress/http1/interface.ts';
 import { Bag } from '../../shared/bag.ts';
+import { NoTurnError } from '../../shared/limited_work.ts';
 import type { AttemptSpan } from './attempt_span.ts';
 import {
   type AddressGate,
@@ -149,7 +150,10 @@ export class Sender {
       if (exchange.isOver || !gate.admit(addressKey(address, port))) throw new NoRoom();
     };
     const { tenant = null } = exchange.request;
-    const request = { tenant, admit, isOver: () => exchange.isOver };
+    const onTurn = (waitedMs: number) => {
+      exchange.waitedMs += waitedMs;
+    };
+    const request = { tenant, onTurn, admit, isOver: () => exchange.isOver };
     connectGuarded(pool.origin, pool.isMutual ? this.#options : this.#plain, request)
       .then((opened) => {
         if (exchange.isOver || gate.admit(addressKey(opened.address, port)))
@@ -158,7 +162,7 @@ export class Sender {
         throw new NoRoom();
       })
       .catch((error: Error) => {
-        if (error instanceof NoRoom) exchange.cancel(null);
+        if (error instanceof NoRoom || error instanceof NoTurnError) exchange.cancel(null);
         else exchange.onFailure(error, false);
       });
   }
@@ -220,7 +224,9 @@ export class Sender {
 
   #tick(): void {
     const now = performance.now();
-    const late = [...this.#exchanges].filter(({ startedAt, timeoutMs }) => now - startedAt >= timeoutMs);
+    const late = [...this.#exchanges].filter(
+      ({ startedAt, waitedMs, timeoutMs }) => now - startedAt - waitedMs >= timeoutMs,
+    );
     for (const exchange of late) if (!exchange.isOver) exchange.expire();
     if (now - this.#prunedAt < pruneMs) return;
     this.#prunedAt = now;
