@@ -7,6 +7,7 @@
  */
 
 import { isIP } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { LimitedWork, NoTurnError } from '../shared/limited_work.ts';
 import { canonicalAddress, classifyAddress, isPrivateNetwork } from './address.ts';
 import { allowListOf } from './allow_list.ts';
@@ -23,6 +24,8 @@ const otherFamilyMs = 500;
  * tenant can stay without an answer.
  */
 const namesMax = 48;
+/** Milliseconds for which a name without an answer counts. Name servers work at its questions longer than they are waited for. */
+const unansweredMs = 10_000;
 /** Milliseconds for which a name waits for its turn. */
 const turnWaitMsMax = 5_000;
 
@@ -129,14 +132,18 @@ export function resolveWith(dns: DnsClient): ResolveHost {
   const lookups = new Map<string, { begun: Promise<void>; answer: Promise<string[]> }>();
   const start = (name: string, tenant: string) => {
     const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
-    const work = () => {
+    const { promise: answer, resolve, reject } = Promise.withResolvers<string[]>();
+    const work = async () => {
       begin();
-      return lookUpBoth(dns, name, tenant);
+      const from = performance.now();
+      const found = lookUpBoth(dns, name, tenant);
+      resolve(found);
+      await found.catch(() => {});
+      const ms = performance.now() - from;
+      if (ms >= lookupTimeoutMs) await sleep(unansweredMs - ms, undefined, { ref: false });
     };
-    const answer = turns
-      .run(tenant, work, name, AbortSignal.timeout(turnWaitMsMax))
-      .finally(() => lookups.delete(name));
-    return { begun, answer };
+    turns.run(tenant, work, name, AbortSignal.timeout(turnWaitMsMax)).catch(reject);
+    return { begun, answer: answer.finally(() => lookups.delete(name)) };
   };
   return async (hostname, { tenant, onTurn = () => {} }) => {
     const name = hostname.replace(/\.$/, '');

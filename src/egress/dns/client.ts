@@ -69,7 +69,7 @@ export class DnsClient {
     if (this.#probed.has(key)) return;
     this.#probed.add(key);
     let isSilent = true;
-    const end = this.#portTo(server).ask(
+    const { end } = this.#portTo(server).ask(
       rootQuestion,
       () => {
         isSilent = false;

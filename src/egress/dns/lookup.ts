@@ -10,7 +10,7 @@
 
 import type { Answer, NameServer, Question } from './message.ts';
 import type { askOverTcp } from './tcp_question.ts';
-import type { UdpPort } from './udp_port.ts';
+import type { SentQuestion, UdpPort } from './udp_port.ts';
 
 /** Milliseconds after which the next server is asked, or the only one again. A name that takes longer is still found. */
 const pauseMs = 1_500;
@@ -36,9 +36,11 @@ export class Lookup {
   readonly #options: LookupOptions;
   readonly #resolve: (addresses: string[]) => void;
   readonly #reject: (error: Error) => void;
-  /** Ends what was asked. */
+  /** Ends what was asked over TCP. */
   readonly #ends: (() => void)[] = [];
   readonly #failed = new Set<NameServer>();
+  /** What was sent to servers that have not answered. */
+  readonly #sent = new Map<NameServer, SentQuestion>();
   #hasAgain = false;
   /** Servers that were asked over TCP. */
   readonly #askedLong = new Set<NameServer>();
@@ -82,6 +84,11 @@ export class Lookup {
   }
 
   #ask(server: NameServer): void {
+    const sent = this.#sent.get(server);
+    if (sent !== undefined) {
+      sent.repeat();
+      return;
+    }
     const onFailure = () => this.#fail(server);
     const onAnswer = (answer: Answer) => this.#take(answer, server);
     const onShort = (answer: Answer) => {
@@ -91,7 +98,7 @@ export class Lookup {
         this.#ends.push(this.#options.askOverTcp(server, this.#question, onAnswer, onFailure));
       }
     };
-    this.#ends.push(this.#options.portTo(server).ask(this.#question, onShort, onFailure));
+    this.#sent.set(server, this.#options.portTo(server).ask(this.#question, onShort, onFailure));
   }
 
   #take(answer: Answer, server: NameServer): void {
@@ -117,6 +124,7 @@ export class Lookup {
     clearTimeout(this.#pause);
     this.#pause = setTimeout(() => {
       this.#failed.clear();
+      this.#sent.clear();
       this.#askedLong.clear();
       this.#next = 0;
       this.#askNext();
@@ -128,6 +136,7 @@ export class Lookup {
     this.#isOver = true;
     clearTimeout(this.#timeout);
     clearTimeout(this.#pause);
+    for (const { end } of this.#sent.values()) end();
     for (const end of this.#ends) end();
     if (result instanceof Error) this.#reject(result);
     else this.#resolve(result);

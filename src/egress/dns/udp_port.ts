@@ -14,6 +14,14 @@ import { type Answer, idOf, type NameServer, type Question, readAnswer, writeQue
 const questionsMax = 100;
 const idMax = 0x1_0000;
 
+/** A question that was sent. */
+export interface SentQuestion {
+  /** Sends it again. A server that still works at it knows by its id and port that it is the same. */
+  repeat: () => void;
+  /** Ends the wait for its answer. */
+  end: () => void;
+}
+
 interface Waiting {
   question: Question;
   onAnswer: (answer: Answer) => void;
@@ -53,26 +61,33 @@ export class UdpPort {
    * Sends a question once.
    * @param onAnswer called at most once, and not before this method returns
    * @param onFailure called instead if the server cannot be reached
-   * @returns ends the wait
    */
-  ask(question: Question, onAnswer: (answer: Answer) => void, onFailure: () => void): () => void {
+  ask(question: Question, onAnswer: (answer: Answer) => void, onFailure: () => void): SentQuestion {
     this.#asked += 1;
     let id = randomInt(idMax);
     while (this.#waiting.has(id)) id = randomInt(idMax);
-    this.#waiting.set(id, { question, onAnswer, onFailure });
-    void this.#connected.then((isConnected) => {
-      if (!isConnected || this.#isClosed || !this.#waiting.has(id)) return;
+    const waiting = { question, onAnswer, onFailure };
+    this.#waiting.set(id, waiting);
+    const send = (isConnected: boolean) => {
+      if (!isConnected || this.#isClosed || this.#waiting.get(id) !== waiting) return;
       this.#socket.send(writeQuery(id, question), (error) => {
         if (error === null) return;
         // If two questions are sent at once, only this tells the second that the server does not listen.
         if ((error as NodeJS.ErrnoException).code === 'ECONNREFUSED') this.#fail();
-        else if (this.#waiting.has(id)) {
+        else if (this.#waiting.get(id) === waiting) {
           this.#end(id);
           onFailure();
         }
       });
-    });
-    return () => this.#end(id);
+    };
+    const repeat = () => void this.#connected.then(send);
+    repeat();
+    return {
+      repeat,
+      end: () => {
+        if (this.#waiting.get(id) === waiting) this.#end(id);
+      },
+    };
   }
 
   #take(message: Buffer): void {
