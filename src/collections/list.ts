@@ -39,7 +39,7 @@ export interface Page {
   nextAfter: (shown: number) => string | undefined;
 }
 
-/** Bytes of the texts and documents on a page. JSON can make six of one. A single larger resource comes alone. */
+/** Bytes of the texts and documents on a page, as JSON. A single larger resource comes alone. */
 const pageBytesMax = 2_097_152;
 
 /**

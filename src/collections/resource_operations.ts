@@ -13,18 +13,20 @@ import { type ConditionHeaders, isNotModified } from '../http/conditional.ts';
 import { readIdempotencyKey, runIdempotent } from '../http/idempotency.ts';
 import type { JsonResponse } from '../http/json_response.ts';
 import { mediaType } from '../http/media_types.ts';
+import { callerOfToken } from '../http/overload/caller.ts';
 import { Problem } from '../http/problem.ts';
 import type { RateLimiter } from '../http/rate_limit.ts';
 import { activeTraceparent, inSpan } from '../http/tracing.ts';
+import { RecentTime } from '../shared/recent_time.ts';
 import { cellsOf } from './cells.ts';
 import { deleteResource, hasManyChildren, lockOwnResource, performAction, updateResource } from './change.ts';
 import { requireUser } from './create.ts';
 import { batchCreations } from './creations.ts';
 import { embed } from './expansions.ts';
-import { listResources } from './list.ts';
+import { listResources, type Page } from './list.ts';
 import { ListTurns } from './list_turns.ts';
 import { mergedValues, patchedValues, replacedValues } from './patch.ts';
-import { readListQuery, readResourceQuery } from './query.ts';
+import { type ListQuery, readListQuery, readResourceQuery } from './query.ts';
 import { createReader } from './reader.ts';
 import {
   pathOf,
@@ -98,19 +100,34 @@ export interface ResourceOperation {
  * connections for changes.
  */
 const deletionsAtOnce = 1;
+/** Lists of callers that have read much, at once on a node. */
+const largeAtOnce = 1;
 
 /** Creates the operations of all collections. Their batches and turns are shared by all callers, so this is called once. */
 export function createOperations(
   context: OperationsContext,
   collections: readonly ResourceType[],
 ): ResourceOperation[] {
-  const turns = { lists: new ListTurns(), deletions: new ListTurns(deletionsAtOnce) };
+  const turns = {
+    lists: new ListTurns(),
+    large: new ListTurns(largeAtOnce),
+    read: new RecentTime(),
+    deletions: new ListTurns(deletionsAtOnce),
+  };
   return collections.flatMap(withChildren).flatMap((type) => operationsOf(context, type, turns));
 }
 
+/** Characters of lists that a caller has read lately (half of them count after ten seconds) above which its further lists take turns: to make a page of JSON takes PostgreSQL's processor. */
+const readLatelyMax = 2_097_152;
+
 /** Turns of expensive operations. */
 interface OperationTurns {
+  /** Of those without an index. */
   lists: ListTurns;
+  /** Of callers that have read much. */
+  large: ListTurns;
+  /** Characters of lists, of which callers have had some lately. */
+  read: RecentTime;
   /** Of resources with very many in their sub-collections. */
   deletions: ListTurns;
 }
@@ -126,7 +143,7 @@ function operationsOf(
   const reading = { type, action: null, scope: readScope, method: 'GET' } as const;
   const writing = { type, action: null, scope: writeScope } as const;
   const operations: ResourceOperation[] = [
-    { ...reading, kind: 'list', url: list, handle: listHandler(context, type, list, turns.lists) },
+    { ...reading, kind: 'list', url: list, handle: listHandler(context, type, list, turns) },
     { ...reading, kind: 'read', url: one, handle: readHandler(context, type) },
     { ...writing, kind: 'create', method: 'POST', url: list, handle: createHandler(context, type) },
   ];
@@ -155,13 +172,35 @@ function operationsOf(
   ];
 }
 
-function listHandler({ db }: OperationsContext, type: ResourceType, path: string, turns: ListTurns): Handler {
-  return async ({ request, principal, parentId, withoutLinks = false }) => {
+function listHandler(
+  context: OperationsContext,
+  type: ResourceType,
+  path: string,
+  turns: OperationTurns,
+): Handler {
+  const show = listShower(context, type, path);
+  return async (call) => {
+    const { request, principal, parentId } = call;
     const query = readListQuery(type, request.query);
-    const read = () => listResources(db, type, principal, query, parentId);
-    const { cells, count, nextAfter } = isIndexed(type, query, principal.accountId)
+    const { owner } = callerOfToken(principal);
+    const read = () => listResources(context.db, type, principal, query, parentId);
+    const hasReadMuch = turns.read.of(owner) > readLatelyMax;
+    const mayRead = isIndexed(type, query, principal.accountId) && !hasReadMuch;
+    const page = mayRead
       ? await read()
-      : await turns.run(principal, read);
+      : await (hasReadMuch ? turns.large : turns.lists).run(principal, read);
+    const response = await show(call, query, page);
+    turns.read.add(owner, response.body?.length ?? 0);
+    return response;
+  };
+}
+
+function listShower({ db }: OperationsContext, type: ResourceType, path: string) {
+  return async (
+    { request, principal, parentId, withoutLinks = false }: Call,
+    query: ListQuery,
+    { cells, count, nextAfter }: Page,
+  ): Promise<JsonResponse> => {
     if (withoutLinks) {
       const write = resourceWriter(type, principal, cells, query.fields, withoutLinks);
       const { items, shown } = writeItems(count, write);

@@ -93,20 +93,24 @@ export async function claimKeys(
     from unnest(${names}::text[]) with ordinality as given (name, place), lock_salt order by place`.execute(
     tx,
   );
-  const { rows } = await sql<JsonResponse & { owner: string; key: string; digest: string }>`
-    select k.owner, k.key, encode(k.request_digest, 'hex') as digest, k.status, k.headers, k.body
-    from unnest(${requests.map(({ owner }) => owner)}::text[], ${requests.map(({ key }) => key)}::text[])
-      as given (owner, key)
+  // A response may be large, and a small request with its key would cost as much.
+  const { rows } = await sql<JsonResponse & { place: number; isSame: boolean }>`
+    select given.place::int, k.request_digest = decode(given.digest, 'hex') as "isSame", k.status, k.headers,
+      case when k.request_digest = decode(given.digest, 'hex') then k.body end as body
+    from unnest(
+      ${requests.map(({ owner }) => owner)}::text[],
+      ${requests.map(({ key }) => key)}::text[],
+      ${requests.map(({ digest }) => digest.toString('hex'))}::text[]
+    ) with ordinality as given (owner, key, digest, place)
     join idempotency_keys k on k.owner = given.owner and k.key = given.key
     where k.created_at > now() - make_interval(hours => ${keptHours})`.execute(tx);
-  const before = new Map(rows.map((row) => [nameOf(row), row]));
+  const before = new Map(rows.map((row) => [row.place - 1, row]));
   const claimed = new Set<string>();
   return requests.map((request, index) => {
     const name = names[index] as string;
-    const kept = before.get(name);
+    const kept = before.get(index);
     // A stored response is final, whoever holds the lock.
-    if (kept !== undefined)
-      return kept.digest === request.digest.toString('hex') ? replay(request, kept, sealer) : reused();
+    if (kept !== undefined) return kept.isSame ? replay(request, kept, sealer) : reused();
     // The lock excludes other transactions, but not a second request in this one.
     if (locks[index]?.isFree !== true || claimed.has(name)) return stillRunning();
     claimed.add(name);

@@ -1,0 +1,56 @@
+/** Pages of large resources: how much is on one, and who waits for whom. */
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sql } from 'kysely';
+import { type ApiUser, createApiUser } from '../support/clients/api_client.ts';
+import { startTestServer } from '../support/servers/server.ts';
+
+const server = await startTestServer({ after }, { NUNCIO_RATE_LIMIT: '0' });
+
+/** Adds articles as they are stored. */
+async function addArticles(user: ApiUser, count: number, body: string): Promise<void> {
+  await sql`
+    insert into articles (id, author, title, body)
+    select gen_random_uuid(), ${user.account.id}, 'x', ${body} from generate_series(1, ${count}::int)`.execute(
+    server.db,
+  );
+}
+
+async function countOfPage(user: ApiUser): Promise<number> {
+  const { status, body } = await user.request('GET', '/articles?limit=50');
+  assert.equal(status, 200);
+  return body.items.length;
+}
+
+test('attack: control characters count as what they are as JSON', async () => {
+  const [letters, controls, few, lines] = [
+    await createApiUser(server),
+    await createApiUser(server),
+    await createApiUser(server),
+    await createApiUser(server),
+  ];
+  await addArticles(letters, 20, 'a'.repeat(65_536));
+  await addArticles(controls, 20, '\u0001'.repeat(65_536));
+  await addArticles(few, 2, '\u0001'.repeat(65_536));
+  assert.equal(await countOfPage(letters), 20);
+  // Six bytes each, of two mebibytes.
+  assert.equal(await countOfPage(controls), 5);
+  assert.equal(await countOfPage(few), 2);
+  // Line ends and tabs have short forms.
+  await addArticles(lines, 20, '\n\t\r\f\b'.repeat(13_000));
+  assert.equal(await countOfPage(lines), 20);
+});
+
+test('attack: lists of a caller that has read much wait for each other, and no list of others for them', async () => {
+  const [large, other] = [await createApiUser(server), await createApiUser(server)];
+  await addArticles(large, 20, '\u0001'.repeat(65_536));
+  for (let count = 0; count < 2; count += 1) await countOfPage(large);
+  const flood = Array.from({ length: 30 }, () => large.request('GET', '/articles?limit=50'));
+  const others = Array.from({ length: 12 }, () => other.request('GET', '/articles?limit=50'));
+  for (const { status } of await Promise.all(others)) assert.equal(status, 200);
+  const statuses = (await Promise.all(flood)).map(({ status }) => status);
+  assert.ok(statuses.includes(200));
+  // Ten may wait.
+  assert.ok(statuses.includes(503), statuses.join());
+});
