@@ -16,6 +16,7 @@ import { newId } from '../crypto/ids.ts';
 import { version } from '../version.ts';
 import { addBodyParser, closeUnreadBodies } from './body_limit.ts';
 import { handleClientError, handleError, handleNotFound, type ProblemPage, rejectConnect } from './errors.ts';
+import { limitHeadFields } from './head_fields.ts';
 import { requireHostHeader } from './host_header.ts';
 import { parseJson } from './json.ts';
 import { loggedPath } from './logged_path.ts';
@@ -126,6 +127,7 @@ export function createApplication(
     );
     done();
   });
+  limitHeadFields(app);
   requireHostHeader(app);
   refuseEncodedPaths(app);
   closeUnreadBodies(app, bodyBytesMax);
