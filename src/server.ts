@@ -123,6 +123,14 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   }
 }
 
+/** The part of the connections through the egress proxy that deliveries may have. The others are for apps' documents and tools. */
+const proxyPartOfDeliveries = 3 / 4;
+
+function proxyOf({ egressProxy, egressProxyConnections }: Config, part: number): Pick<Egress, 'proxy'> {
+  if (egressProxy === null) return {};
+  return { proxy: readEgressProxy(egressProxy, Math.floor(part * egressProxyConnections)) };
+}
+
 // biome-ignore lint/complexity/noExcessiveLinesPerFunction: a list of resources in the order of their opening
 async function openServer(options: ServerOptions, opened: Closing): Promise<string> {
   const { config, platform, databaseUrl, secret, logger } = options;
@@ -135,7 +143,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   // Used for metadata of apps, logout notices and deliveries.
   const egress: Egress = {
     ...options.egress,
-    ...(config.egressProxy === null ? {} : { proxy: readEgressProxy(config.egressProxy) }),
+    ...proxyOf(config, 1 - proxyPartOfDeliveries),
   };
   // Set when the authorization server exists, before which no request arrives.
   let claimsOf: Authorization['claimsOf'] = () => undefined;
@@ -238,7 +246,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
       webhookId: platform.mcp.events.webhookId,
     },
     conversions: platform.conversions,
-    egress,
+    egress: { ...egress, ...proxyOf(config, proxyPartOfDeliveries) },
     onFalseHints,
     // Functions cannot be passed to a thread.
     enginePlace: options.enginePlace ?? (egress.resolveHost === undefined ? 'thread' : 'here'),

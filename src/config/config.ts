@@ -48,6 +48,8 @@ export interface Config extends LoadSettings, MetricsSettings, MailSettings {
   readonly trustProxy: readonly string[];
   /** URL of the proxy for outgoing connections, optionally with credentials; null for none. */
   readonly egressProxy: string | null;
+  /** Connections of this node through that proxy at once. */
+  readonly egressProxyConnections: number;
   /** Null: the server speaks plain HTTP. */
   readonly tls: TlsFiles | null;
   /** Null: deliveries cannot authenticate with a certificate. */
@@ -164,7 +166,7 @@ export function loadConfig(
     ...readLoadSettings(environment, problems),
     nodeName: readNodeName(environment, reportInvalid),
     trustProxy: readTrustProxy(environment, reportInvalid),
-    egressProxy: readEgressProxy(environment, reportInvalid),
+    ...readEgressProxy(environment, reportInvalid),
     ...readMetricsSettings(environment, port, problems),
     ...readMailSettings(environment, baseUrl, problems),
     tls,
@@ -190,7 +192,7 @@ type ReportInvalid = (name: keyof Environment, value: string, accepted: string) 
 
 function readInteger(
   environment: Environment,
-  name: 'PORT' | 'NUNCIO_RATE_LIMIT' | 'NUNCIO_DATABASE_CONNECTIONS',
+  name: 'PORT' | 'NUNCIO_RATE_LIMIT' | 'NUNCIO_DATABASE_CONNECTIONS' | 'NUNCIO_EGRESS_PROXY_CONNECTIONS',
   fallback: number,
   min: number,
   max: number,
@@ -292,7 +294,18 @@ function readTrustProxy(environment: Environment, reportInvalid: ReportInvalid):
   return [];
 }
 
-function readEgressProxy(environment: Environment, reportInvalid: ReportInvalid): string | null {
+function readEgressProxy(
+  environment: Environment,
+  reportInvalid: ReportInvalid,
+): Pick<Config, 'egressProxy' | 'egressProxyConnections'> {
+  const name = 'NUNCIO_EGRESS_PROXY_CONNECTIONS';
+  return {
+    egressProxy: readEgressProxyUrl(environment, reportInvalid),
+    egressProxyConnections: readInteger(environment, name, 1_000, 16, 100_000, reportInvalid),
+  };
+}
+
+function readEgressProxyUrl(environment: Environment, reportInvalid: ReportInvalid): string | null {
   const text = environment.NUNCIO_EGRESS_PROXY;
   if (text === undefined) return null;
   const url = URL.parse(text);

@@ -112,6 +112,11 @@ const names = [
    */
   'NUNCIO_EGRESS_PROXY',
   /**
+   * How many connections this node may have through that proxy at once, at least 16. Set it to what the proxy takes, divided by the number of nodes.
+   * @default 1000
+   */
+  'NUNCIO_EGRESS_PROXY_CONNECTIONS',
+  /**
    * The SMTP server that sends mail (docs/settings.md#mail), such as `smtp://user:password@mail.example.com:587`, or
    * `smtps://` for TLS from the start. Percent-encode special characters of the password.
    * @default none: no mail; `dev` shows mails at `/dev/mail`

@@ -14,11 +14,12 @@ import type { buildConnector } from 'undici';
 import { canonicalAddress } from './address.ts';
 import { closeAtOnce } from './closing.ts';
 import { EgressError } from './error.ts';
-import { type EgressProxy, openTunnel } from './proxy.ts';
+import type { EgressProxy } from './proxy.ts';
 import { type EgressPolicy, type NameUser, resolveVetted } from './resolve.ts';
 import { waitForEvent } from './socket_event.ts';
 import { startTls, type TlsOptions } from './tls.ts';
 import { type ConnectionUser, takeBeginningTurn } from './tls_turns.ts';
+import { openTunnelInTurn } from './tunnel_turns.ts';
 
 /** Timeout of the TCP connection, in milliseconds. */
 const connectTimeoutMs = 5_000;
@@ -34,6 +35,8 @@ export interface ConnectTimings {
 export interface ConnectorOptions extends EgressPolicy, TlsOptions {
   /** The egress proxy. Default: connect directly. */
   proxy?: EgressProxy;
+  /** Called if a connection of the tenant waits for others through the proxy to close. */
+  makeRoom?: (tenant: string | null) => void;
 }
 
 /** An open connection with its timings. */
@@ -107,11 +110,21 @@ async function open(
   const addresses = await resolveVetted(host, options, servername === null, user);
   const resolvedAt = performance.now();
   await admit?.(addresses);
-  const admittedAt = performance.now();
+  let admittedAt = performance.now();
   const { socket: tcp, address } =
     options.proxy === undefined
       ? await openDirectly(host, port, addresses)
-      : await openTunnel(options.proxy, addresses, port, connectTimeoutMs);
+      : await openTunnelInTurn(options.proxy, {
+          addresses,
+          port,
+          timeoutMs: connectTimeoutMs,
+          tenant: tenant ?? '',
+          onTurn: (waitedMs) => {
+            admittedAt += waitedMs;
+            onTurn?.(waitedMs);
+          },
+          makeRoom: () => options.makeRoom?.(tenant),
+        });
   const connectedAt = performance.now();
   const connectionUser: ConnectionUser = { tenant };
   const peer = { address, port: tcp.remotePort ?? 0, user: connectionUser };

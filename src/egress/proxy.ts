@@ -17,16 +17,19 @@ export interface EgressProxy {
   port: number;
   /** The value of `Proxy-Authorization`; null for none. */
   authorization: string | null;
+  /** Connections that may be open at once. */
+  connectionsMax: number;
 }
 
-/** @param url `http://host:port`, optionally with credentials; validated by config.ts */
-export function readEgressProxy(url: string): EgressProxy {
+/** @param url `http://host:port`, optionally with credentials; validated by config.ts @param connectionsMax that may be open at once */
+export function readEgressProxy(url: string, connectionsMax: number): EgressProxy {
   const { hostname, port, username, password } = new URL(url);
   const credentials = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
   return {
     host: hostname.startsWith('[') ? hostname.slice(1, -1) : hostname,
     port: Number(port) || 80,
     authorization: username === '' ? null : `Basic ${Buffer.from(credentials).toString('base64')}`,
+    connectionsMax,
   };
 }
 

@@ -250,7 +250,7 @@ test('attack: a proxy that refuses tunnels and keeps its connections open costs 
       socket.on('data', () => socket.write('HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n'));
     }),
   );
-  const proxy = { host: '127.0.0.1', port, authorization: null };
+  const proxy = { host: '127.0.0.1', port, authorization: null, connectionsMax: 100 };
   const resolveHost = async () => Array.from({ length: 16 }, (_, index) => `198.41.0.${index + 1}`);
   const guarded = createGuardedFetch({ allowLoopback: false, proxy, resolveHost });
   t.after(() => guarded.close());

@@ -251,6 +251,7 @@ function describeConfig(config: Config): Setting[] {
     setting('NUNCIO_NODE_NAME', config.nodeName),
     setting('NUNCIO_TRUST_PROXY', config.trustProxy),
     setting('NUNCIO_EGRESS_PROXY', config.egressProxy, true),
+    setting('NUNCIO_EGRESS_PROXY_CONNECTIONS', config.egressProxyConnections),
     setting('NUNCIO_SMTP_URL', config.smtpUrl, true),
     setting('NUNCIO_MAIL_FROM', config.mailFrom),
     setting('NUNCIO_METRICS_PORT', config.metricsPort),

@@ -80,6 +80,10 @@ export class Http1Connection implements Connection {
     return this.#isUsable;
   }
 
+  get tenant(): string | null {
+    return this.#user.tenant;
+  }
+
   get parts(): ResponseParts {
     const { head, body } = this.#reader;
     return head === null

@@ -71,8 +71,8 @@ export class Sender {
   #prunedAt = 0;
 
   constructor(options: SenderOptions) {
-    this.#options = options;
-    const { clientCertificate: _certificate, ...plain } = options;
+    this.#options = { ...options, makeRoom: (tenant) => this.#closeOldest(tenant) };
+    const { clientCertificate: _certificate, ...plain } = this.#options;
     this.#plain = plain;
     this.#timer = setInterval(() => this.#tick(), timerGrainMs);
     this.#timer.unref();
@@ -198,9 +198,10 @@ export class Sender {
     if (this.#idle.size > (this.#options.idleConnectionsMax ?? idleConnectionsMax)) this.#closeOldest();
   }
 
-  /** Its pool forgets it later. */
-  #closeOldest(): void {
-    const [oldest] = this.#idle;
+  /** Its pool forgets it later. @param tenant whose last exchange it had, if there is one */
+  #closeOldest(tenant?: string | null): void {
+    const own = tenant === undefined ? undefined : this.#idle.values().find((each) => each.tenant === tenant);
+    const oldest = own ?? this.#idle.values().next().value;
     if (oldest === undefined) return;
     this.#idle.delete(oldest);
     oldest.destroy();

@@ -28,8 +28,8 @@ function createSender(t: TestContext, proxy: EgressProxy, addresses = ['127.0.0.
   return sender;
 }
 
-function post(sender: Sender, origin: string): Promise<ExchangeResult> {
-  const request = { origin, path: '/', headers: '', body: Buffer.from('{}'), traced: null };
+function post(sender: Sender, origin: string, tenant = 'one'): Promise<ExchangeResult> {
+  const request = { origin, path: '/', headers: '', body: Buffer.from('{}'), traced: null, tenant };
   return new Promise((resolve) => sender.send(request, resolve, undefined));
 }
 
@@ -48,7 +48,7 @@ async function serveHttps(t: TestContext, name: 'good' | 'self-signed'): Promise
 
 test('webhooks 30: http and https go by CONNECT to the checked address, with TLS to the subscriber', async (t) => {
   const proxy = await startEgressProxy(t);
-  const named = readEgressProxy(proxy.url.replace('http://', 'http://us%40er:p%3Aw@'));
+  const named = readEgressProxy(proxy.url.replace('http://', 'http://us%40er:p%3Aw@'), 100);
   const port = await serveHttps(t, 'good');
   const secure = await post(createSender(t, named), `https://hooks.example:${port}`);
   assert.equal(secure.error, null);
@@ -73,9 +73,32 @@ test('webhooks 30: http and https go by CONNECT to the checked address, with TLS
   assert.equal(forged.error, 'tls_error');
 });
 
+test('attack: tunnels of one tenant that hang leave connections of the proxy to others', async (t) => {
+  const proxy = await startEgressProxy(t);
+  const sender = createSender(t, readEgressProxy(proxy.url, 16));
+  const hanging = await startSubscriber(t, () => {});
+  const other = await startSubscriber(t);
+  const sent = Array.from({ length: 40 }, () => post(sender, hanging.url));
+  const others = [1, 2].map((index) => post(sender, other.url, `other ${index}`));
+  for (const { status } of await Promise.all(others)) assert.equal(status, 204);
+  // What had no turn was no attempt.
+  const results = await Promise.all(sent);
+  const begun = results.filter(({ isCancelled }) => !isCancelled);
+  assert.equal(begun.length, 7);
+  assert.ok(begun.every(({ error }) => error === 'timeout'));
+});
+
+test('idle tunnels are closed for those that wait', async (t) => {
+  const proxy = await startEgressProxy(t);
+  const sender = createSender(t, readEgressProxy(proxy.url, 16));
+  const subscribers = await Promise.all(Array.from({ length: 20 }, () => startSubscriber(t)));
+  for (const { url } of subscribers) assert.equal((await post(sender, url)).status, 204);
+  assert.equal(proxy.asked.length, 20);
+});
+
 test('webhooks 30: addresses are still checked, and the proxy is not asked for internal ones', async (t) => {
   const proxy = await startEgressProxy(t);
-  const named = readEgressProxy(proxy.url);
+  const named = readEgressProxy(proxy.url, 100);
   for (const host of [
     '127.0.0.1',
     '[::1]',
@@ -108,7 +131,7 @@ test('webhooks 30, 33: a proxy that refuses, is absent or is silent fails the at
   ];
   await Promise.all(
     cases.map(async ([error, url]) => {
-      const answer = await post(createSender(t, readEgressProxy(url)), 'https://hooks.example');
+      const answer = await post(createSender(t, readEgressProxy(url, 100)), 'https://hooks.example');
       assert.equal(answer.error, error, url);
       assert.equal(answer.reason, null);
     }),
@@ -120,7 +143,7 @@ test('webhooks 30: the first address that the proxy reaches is used', async (t) 
   const proxy = await startEgressProxy(t, (target) =>
     target.startsWith('127.0.0.2') ? 'HTTP/1.1 502 Bad Gateway\r\n\r\n' : undefined,
   );
-  const sender = createSender(t, readEgressProxy(proxy.url), ['::1', '127.0.0.2', '127.0.0.1']);
+  const sender = createSender(t, readEgressProxy(proxy.url, 100), ['::1', '127.0.0.2', '127.0.0.1']);
   const answer = await post(sender, `http://hooks.example:${subscriber.port}`);
   assert.equal(answer.status, 204);
   assert.deepEqual(

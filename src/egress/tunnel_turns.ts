@@ -1,0 +1,60 @@
+/**
+ * Turns of tunnels through the egress proxy. Proxies have few connections at once, and a tunnel takes one for as long as it is open, also while its host hangs. So
+ * those that are open have a maximum, of which tenants have shares.
+ *
+ *   wanted → waiting for its turn, while an idle one of the tenant is closed → opening → open → closed: the next one's turn
+ */
+
+import type { Socket } from 'node:net';
+import { LimitedWork } from '../shared/limited_work.ts';
+import { type EgressProxy, openTunnel } from './proxy.ts';
+
+/** Milliseconds for which a tunnel waits for its turn. */
+const turnWaitMsMax = 3_000;
+
+export interface TunnelRequest {
+  addresses: readonly string[];
+  port: number;
+  /** Milliseconds for the proxy to open it. */
+  timeoutMs: number;
+  tenant: string;
+  /** Called with the milliseconds until its turn. */
+  onTurn: (waitedMs: number) => void;
+  /** Called if it must wait: an idle tunnel may be closed. */
+  makeRoom: () => void;
+}
+
+/** Of the proxies of this thread. */
+const turnsOf = new WeakMap<EgressProxy, LimitedWork>();
+
+/**
+ * Opens a tunnel when it is the tenant's turn. Its place is free again when the connection is closed.
+ * @throws EgressError, or NoTurnError if its turn did not come in time
+ */
+export function openTunnelInTurn(
+  proxy: EgressProxy,
+  request: TunnelRequest,
+): Promise<{ socket: Socket; address: string }> {
+  const { addresses, port, timeoutMs, tenant, onTurn, makeRoom } = request;
+  let turns = turnsOf.get(proxy);
+  if (turns === undefined) {
+    turns = new LimitedWork(proxy.connectionsMax, true);
+    turnsOf.set(proxy, turns);
+  }
+  const { promise, resolve, reject } = Promise.withResolvers<{ socket: Socket; address: string }>();
+  const from = performance.now();
+  let hasBegun = false;
+  const work = async () => {
+    hasBegun = true;
+    onTurn(performance.now() - from);
+    const opened = await openTunnel(proxy, addresses, port, timeoutMs);
+    resolve(opened);
+    const { promise: closed, resolve: end } = Promise.withResolvers<void>();
+    if (opened.socket.closed) end();
+    else opened.socket.once('close', () => end());
+    await closed;
+  };
+  turns.run(tenant, work, undefined, AbortSignal.timeout(turnWaitMsMax)).catch(reject);
+  if (!hasBegun) makeRoom();
+  return promise;
+}
