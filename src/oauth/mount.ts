@@ -14,6 +14,7 @@ import { rememberBody } from './endpoint_limit.ts';
 import type { ProviderPages } from './provider_options.ts';
 import { registrationPath } from './registration/registration.ts';
 import type { RejectIfLimited } from './request_limit.ts';
+import { refuseLargeRequest } from './request_size.ts';
 import type { OAuthSettings } from './settings.ts';
 import { toOpaqueForm } from './storage/access_token.ts';
 
@@ -88,7 +89,6 @@ export function mountProvider(
     const enabled = settings.registration === 'off' ? routes : [...routes, ...registrationRoutes];
     for (const [path, ...methods] of enabled) {
       const isPage = pagePaths.test(path);
-      const acceptsJwt = jwtTokenPaths.has(path);
       // Runs in the onRequest hook, before Fastify parses the body. The later stages are not used.
       const onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
         if (isPage) reply.headers({ ...pageHeaders });
@@ -97,7 +97,7 @@ export function mountProvider(
         }
         if (rejectIfLimited(request, reply, path)) return;
         try {
-          await readWithinLimit(request, acceptsJwt);
+          await readWithinLimit(request, path);
         } catch (error) {
           if (!(error instanceof Problem)) throw error;
           return refuse(error, request, reply, isPage ? pages : null);
@@ -188,18 +188,20 @@ function callbackOf(provider: Provider): Callback {
 
 /**
  * Reads the body within the limit and attaches it to the raw request.
- * @param acceptsJwt whether to replace a JWT in the form's `token` parameter by its opaque form
- * @throws Problem 413 if the body exceeds the limit, 400 if a URL in it would cost much
+ * @throws Problem 413 if the body or its parameters exceed their limit, 400 if a URL in it would cost much
  */
-async function readWithinLimit(request: FastifyRequest, acceptsJwt: boolean): Promise<void> {
+async function readWithinLimit(request: FastifyRequest, path: string): Promise<void> {
   const { raw } = request;
   const { headers } = raw;
   if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined) return;
   const received = await readBody(request, bodyBytesMax);
   rememberBody(raw, received);
   const isForm = mediaType(headers['content-type']) === 'application/x-www-form-urlencoded';
-  if (isForm) refuseCostlyUrls(received);
-  const body = acceptsJwt && isForm ? withOpaqueToken(received) : received;
+  if (isForm) {
+    refuseLargeRequest(path, received);
+    refuseCostlyUrls(received);
+  }
+  const body = isForm && jwtTokenPaths.has(path) ? withOpaqueToken(received) : received;
   headers['content-length'] = String(body.length);
   Object.defineProperties(raw, {
     readable: { value: true },
@@ -244,6 +246,8 @@ function refuse(
 }
 
 function refusalDescription({ status, code, message }: Problem): string {
-  if (status === 413) return `the request body is larger than ${bodyBytesMax} bytes`;
-  return code === undefined ? message : 'the request body is incomplete';
+  if (code === undefined) return message;
+  return status === 413
+    ? `the request body is larger than ${bodyBytesMax} bytes`
+    : 'the request body is incomplete';
 }

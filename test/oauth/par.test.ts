@@ -3,9 +3,12 @@
  */
 
 import assert from 'node:assert/strict';
+import { stringify } from 'node:querystring';
 import { after, test } from 'node:test';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
+import { sql } from 'kysely';
 import * as openid from 'openid-client';
+import { deviceCodeGrantType } from '../../src/clients/client.ts';
 import { TestBrowser } from '../support/browser/browser.ts';
 import {
   authorizationUrl,
@@ -68,11 +71,104 @@ test('attack: numbers that PostgreSQL returns in full are refused in the claims 
   const claims = (value: string) => `{"id_token":{"sub":{"values":[${value}]}}}`;
   const { status, body } = await push(client, {
     scope: 'openid',
-    claims: claims(Array(5_000).fill('1e308').join()),
+    claims: claims(Array(1_500).fill('1e308').join()),
   });
   assert.deepEqual([status, body.error], [400, 'invalid_request']);
   assert.match(String(body.error_description), /numbers that cannot be stored/);
   assert.equal((await push(client, { scope: 'openid', claims: claims('7.5') })).status, 201);
+});
+
+/** The size of parameters as a URL has them. */
+const parameterBytesMax = 16_384;
+const tooLarge = /more than 16384 bytes when percent-encoded/;
+
+test('attack: strangers store parameters larger than a URL, by pushed requests or for devices', async () => {
+  const app = await createTestClient(server, {
+    authMethod: 'none',
+    grantTypes: ['authorization_code', deviceCodeGrantType],
+  });
+  const count = async () => {
+    const { rows } = await sql`
+      select (select count(*) from pushed_requests) as pushed, (select count(*) from device_codes) as devices`.execute(
+      server.db,
+    );
+    return rows[0];
+  };
+  const before = await count();
+  const values: [name: string, value: string][] = [
+    ...['nonce', 'state', 'login_hint', 'ui_locales', 'acr_values', 'request', 'unknown'].map(
+      (name): [string, string] => [name, 'x'.repeat(40_000)],
+    ),
+    ['claims', JSON.stringify({ userinfo: { name: { value: 'x'.repeat(17_000) } } })],
+    // Encoded and as JSON they are larger than in the body.
+    ['state', '\u0001'.repeat(6_000)],
+  ];
+  for (const [name, value] of values) {
+    for (const { status, body } of [
+      await push(app, { [name]: value }),
+      await postForm(server, '/oauth/device', app, { [name]: value }),
+    ]) {
+      assert.deepEqual([status, body.error], [413, 'invalid_request'], name);
+      assert.match(String(body.error_description), tooLarge, name);
+    }
+  }
+  const body = `client_id=${app.id}&state=${'\u0001'.repeat(6_000)}`;
+  const headers = { 'content-type': 'application/x-www-form-urlencoded' };
+  const plain = await fetch(`${server.baseUrl}/oauth/device`, { method: 'POST', headers, body });
+  assert.equal(plain.status, 413);
+  assert.deepEqual(await count(), before);
+});
+
+test('attack: parameters that grow when they are stored are refused', async () => {
+  const claims = `{"id_token":{"sub":{"values":[${Array(2_000).fill('1e20').join()}]}}}`;
+  const { status, body } = await push(client, { scope: 'openid', claims });
+  assert.deepEqual([status, body.error], [400, 'invalid_request']);
+  assert.match(String(body.error_description), /more than 49152 bytes as JSON/);
+});
+
+test('a request with parameters of exactly 16,384 bytes is pushed and shows the sign-in page', async () => {
+  const basic = { response_type: 'code', scope: 'read:posts', code_challenge_method: 'S256' };
+  const others = { client_id: client.id, redirect_uri: client.redirectUri, login_hint: '' };
+  const size = stringify({ ...basic, ...others, code_challenge: createPkce().challenge }).length;
+  const hint = 'x'.repeat(parameterBytesMax - size);
+  assert.equal((await push(client, { login_hint: `${hint}x` })).status, 413);
+  const { status, body } = await push(client, { login_hint: hint });
+  assert.equal(status, 201);
+  const page = await new TestBrowser(server.baseUrl).open(pushedUrl(client.id, String(body.request_uri)));
+  assert.match(page.text, /name="password"/);
+});
+
+test('a signed request may have as many bytes, and the client assertion does not count', async () => {
+  const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
+  const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256', use: 'sig' }] };
+  const signing = await createTestClient(server, { authMethod: 'private_key_jwt', metadata: { jwks } });
+  const sign = (claims: Record<string, string>) =>
+    new SignJWT({ aud: server.baseUrl, iss: signing.id, ...claims })
+      .setProtectedHeader({ alg: 'ES256', kid: 'one' })
+      .setIssuedAt()
+      .setNotBefore('0s')
+      .setExpirationTime('1m')
+      .sign(privateKey);
+  const pushSigned = async (hintLength: number) =>
+    postForm(server, '/oauth/par', signing, {
+      client_id: signing.id,
+      client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
+      client_assertion: await sign({ sub: signing.id, jti: createPkce().verifier, more: 'x'.repeat(9_000) }),
+      request: await sign({
+        client_id: signing.id,
+        redirect_uri: signing.redirectUri,
+        response_type: 'code',
+        scope: 'read:posts',
+        code_challenge: createPkce().challenge,
+        code_challenge_method: 'S256',
+        login_hint: 'x'.repeat(hintLength),
+      }),
+    });
+  const { status, body } = await pushSigned(11_500);
+  assert.equal(status, 201, JSON.stringify(body));
+  const page = await new TestBrowser(server.baseUrl).open(pushedUrl(signing.id, String(body.request_uri)));
+  assert.match(page.text, /name="password"/);
+  assert.match(String((await pushSigned(12_500)).body.error_description), tooLarge);
 });
 
 test('oauth 74: an address has a limit of pushed requests and authorization starts a minute, then 429', async () => {
@@ -81,7 +177,7 @@ test('oauth 74: an address has a limit of pushed requests and authorization star
     { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' },
   );
   const app = await createTestClient(limited, {
-    grantTypes: ['authorization_code', 'urn:ietf:params:oauth:grant-type:device_code'],
+    grantTypes: ['authorization_code', deviceCodeGrantType],
   });
   const form = {
     client_id: app.id,

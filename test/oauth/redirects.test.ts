@@ -266,11 +266,12 @@ test('attack: a self-registered app cannot choose a port that leads to this serv
 });
 
 test('attack: a state that is too long for the headers of a redirect is answered with a page', async () => {
+  // It is three times as long in a redirect.
   for (const [length, status] of [
-    [4_000, 302],
-    [20_000, 400],
+    [1_000, 302],
+    [8_000, 400],
   ] as const) {
-    const asked = await push({ prompt: 'none', state: 's'.repeat(length) });
+    const asked = await push({ prompt: 'none', state: '!'.repeat(length) });
     const response = await fetch(asked, { redirect: 'manual' });
     assert.equal(response.status, status);
     assert.equal(response.headers.has('location'), status === 302);

@@ -14,7 +14,7 @@ import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
 import { deferConsumption } from './deferred_consumption.ts';
 import { savePendingGrant } from './grant.ts';
-import { type AdapterPayload, type ModelStorage, revokedWithGrant, withoutId } from './storage.ts';
+import { type AdapterPayload, type ModelStorage, requestWithoutId, revokedWithGrant } from './storage.ts';
 
 /** Initial interval between polls, in seconds. */
 export const pollIntervalSeconds = 5;
@@ -29,7 +29,7 @@ export function deviceCodeStorage(db: Database): ModelStorage {
       // Of two browsers that enter the same code concurrently, one proceeds. A decision is final.
       const { rows } = await sql`
         insert into device_codes as d (digest, user_code_digest, client_id, payload, expires_at)
-        values (${keyOf(code)}, ${digest(payload.userCode ?? '')}, ${payload.clientId}, ${withoutId(payload)},
+        values (${keyOf(code)}, ${digest(payload.userCode ?? '')}, ${payload.clientId}, ${requestWithoutId(payload)},
           now() + ${expiresIn} * interval '1 second')
         on conflict (digest) do update set payload = excluded.payload
         where d.consumed_at is null and not d.payload ?| array['accountId', 'error']
@@ -83,18 +83,17 @@ function keyOf(code: string): Buffer {
   return isInternal ? Buffer.from(code.slice(internalPrefix.length), 'hex') : digest(code);
 }
 
-interface PollRow {
+interface CodeRow {
   payload: AdapterPayload;
   consumed_at: Date | null;
-  is_too_soon: boolean;
-  is_expired: boolean;
 }
 
 async function poll(db: Database, code: string): Promise<AdapterPayload | undefined> {
   const clientId = Provider.ctx?.oidc.client?.clientId ?? '';
-  const { rows } = await sql<PollRow>`
+  const { rows } = await sql<CodeRow | { payload: null }>`
     with before as (
-      select digest, last_polled_at > now() - interval_seconds * interval '1 second' as is_too_soon
+      select digest,
+        coalesce(last_polled_at > now() - interval_seconds * interval '1 second', false) as is_too_soon
       from device_codes
       where digest = ${digest(code)} and client_id = ${clientId}
       for update)
@@ -103,22 +102,23 @@ async function poll(db: Database, code: string): Promise<AdapterPayload | undefi
       interval_seconds = d.interval_seconds + case when before.is_too_soon then 5 else 0 end
     from before
     where d.digest = before.digest
-    returning d.payload, d.consumed_at, coalesce(before.is_too_soon, false) as is_too_soon,
-      d.expires_at <= now() as is_expired`.execute(db);
+    returning d.consumed_at, case
+      when before.is_too_soon and d.expires_at > now() and not d.payload ?| array['accountId', 'error'] then null
+      else d.payload end as payload`.execute(db);
   const row = rows[0];
   if (row === undefined) return undefined;
-  const isPending = row.payload.accountId === undefined && row.payload.error === undefined;
-  if (row.is_too_soon && isPending && !row.is_expired) throw new errors.SlowDown();
+  // The payload is not sent, because it may be large.
+  if (row.payload === null) throw new errors.SlowDown();
   return withConsumed(row, code);
 }
 
 async function findWithoutPoll(db: Database, code: string): Promise<AdapterPayload | undefined> {
-  const { rows } = await sql<PollRow>`
+  const { rows } = await sql<CodeRow>`
     select payload, consumed_at from device_codes where digest = ${keyOf(code)}`.execute(db);
   return rows[0] && withConsumed(rows[0], code);
 }
 
-function withConsumed({ payload, consumed_at }: Pick<PollRow, 'payload' | 'consumed_at'>, code: string) {
+function withConsumed({ payload, consumed_at }: CodeRow, code: string) {
   const consumed = consumed_at === null ? {} : { consumed: Math.floor(consumed_at.getTime() / 1_000) };
   return { ...payload, jti: code, ...consumed };
 }

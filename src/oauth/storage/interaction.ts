@@ -8,7 +8,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { requestState, type VerifiedSignIn } from './request_state.ts';
-import { type AdapterPayload, type ModelStorage, withoutId } from './storage.ts';
+import { type AdapterPayload, type ModelStorage, requestWithoutId } from './storage.ts';
 
 export function interactionStorage(db: Database): ModelStorage {
   return {
@@ -17,7 +17,7 @@ export function interactionStorage(db: Database): ModelStorage {
       const { session, ...rest } = payload;
       const { cookie: _cookie, ...known } = (session ?? {}) as Record<string, unknown>;
       // The payload's type requires the cookie in a session.
-      const stored = withoutId(session === undefined ? rest : { ...rest, session: known as never });
+      const stored = requestWithoutId(session === undefined ? rest : { ...rest, session: known as never });
       await sql`
         insert into interactions (uid, payload, expires_at)
         values (${uid}, ${stored}, now() + ${expiresIn} * interval '1 second')

@@ -8,14 +8,14 @@ import { sql } from 'kysely';
 import { errors } from 'oidc-provider';
 import { digest } from '../../crypto/digest.ts';
 import type { Database } from '../../database/database.ts';
-import { type AdapterPayload, type ModelStorage, withoutId } from './storage.ts';
+import { type AdapterPayload, type ModelStorage, requestWithoutId } from './storage.ts';
 
 export function pushedRequestStorage(db: Database): ModelStorage {
   return {
     async upsert(id, payload, expiresIn) {
       await sql`
         insert into pushed_requests (digest, payload, expires_at)
-        values (${digest(id)}, ${withoutId(payload)}, now() + ${expiresIn} * interval '1 second')`.execute(
+        values (${digest(id)}, ${requestWithoutId(payload)}, now() + ${expiresIn} * interval '1 second')`.execute(
         db,
       );
     },

@@ -5,6 +5,7 @@
 
 import { type Adapter, type AdapterPayload, errors } from 'oidc-provider';
 import { isStorable, jsonDepthMax } from '../../http/json.ts';
+import { parameterBytesMax } from '../request_size.ts';
 
 export type { AdapterPayload };
 
@@ -39,6 +40,20 @@ export function withoutId(payload: AdapterPayload): string {
   const text = JSON.stringify(rest);
   if (maybeUnstorable.test(text) && !isStorableJson(rest))
     throw new errors.InvalidRequest('the request contains characters that cannot be stored');
+  return text;
+}
+
+/** An interaction repeats parameters such as `login_hint`, a pushed request is base64, and JSON escapes make an encoded byte two. */
+const requestBytesMax = 3 * parameterBytesMax;
+
+/**
+ * The stored form of a request before its user is known.
+ * @throws InvalidRequest if it is too large, or for characters that cannot be stored
+ */
+export function requestWithoutId(payload: AdapterPayload): string {
+  const text = withoutId(payload);
+  if (Buffer.byteLength(text) > requestBytesMax)
+    throw new errors.InvalidRequest(`the request has more than ${requestBytesMax} bytes as JSON`);
   return text;
 }
 
