@@ -193,6 +193,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   registerConsole(app, config.baseUrl);
   const upstreamClients = platform.accounts.upstream.map((provider) =>
     createUpstreamClient({
+      db,
       provider,
       clientSecret: upstreamSecrets.get(provider.id) ?? '',
       redirectUri: config.baseUrl + callbackPath(provider.id),

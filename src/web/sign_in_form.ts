@@ -44,7 +44,12 @@ export function signInFailure(
     return { message: 'Incorrect email address or password.', status: 422, email };
   }
   reply.header('retry-after', String(result.retryAfterSeconds));
-  const minutes = Math.ceil(result.retryAfterSeconds / 60);
-  const message = `Too many attempts. Try again in ${minutes} ${minutes === 1 ? 'minute' : 'minutes'}.`;
+  const message = `Too many attempts. Try again in ${inMinutes(result.retryAfterSeconds)}.`;
   return { message, status: 429, email };
+}
+
+/** A number of minutes in words, rounded up. */
+export function inMinutes(seconds: number): string {
+  const minutes = Math.ceil(seconds / 60);
+  return `${minutes} ${minutes === 1 ? 'minute' : 'minutes'}`;
 }

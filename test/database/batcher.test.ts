@@ -180,7 +180,7 @@ test('each item has its own outcome', async () => {
   );
 });
 
-test('a refused batch is split until it is known whose items are refused, which are tried one by one', async () => {
+test('a refused batch is split until the owner is known, whose items are tried one by one', async () => {
   const lots: string[][] = [];
   const batcher = new Batcher<string, string>({
     execute: async (items) => {

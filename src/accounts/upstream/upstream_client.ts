@@ -8,11 +8,15 @@
 
 import type * as OpenId from 'openid-client';
 import { isLoopbackHost } from '../../config/config.ts';
+import type { Database } from '../../database/database.ts';
 import type { ConnectorOptions } from '../../egress/connector.ts';
 import { fetchTimeoutMs, type GuardedFetch } from '../../egress/fetch.ts';
 import { createNamedFetch } from '../../egress/named_fetch.ts';
-import { OriginTurns } from '../../egress/origin_turns.ts';
+import { OriginTurns, TooManyWaitError } from '../../egress/origin_turns.ts';
+import { networksOf } from '../../http/network.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
+import { NoTurnError } from '../../shared/limited_work.ts';
+import { addressCounters, type Counter, countGuess, forgiveGuess } from '../throttle.ts';
 import { readIdentity, type VerifiedIdentity } from './identity.ts';
 import type { UpstreamProvider } from './provider_settings.ts';
 import { clockToleranceSeconds, codeVerifierOf, nonceOf, type StartedLogin } from './upstream_login.ts';
@@ -29,6 +33,8 @@ const retryPauseMs = 3_000;
  */
 const exchangesMax = 16;
 const waitingMax = 50;
+/** Codes of one network that a provider may refuse within 15 minutes: providers limit the requests of a client, which is this server. */
+const refusedCodesMax = 20;
 /** `max_age` for a request with `prompt=login`: it makes the provider add `auth_time` to the ID token. */
 const freshMaxAgeSeconds = 300;
 
@@ -43,16 +49,25 @@ export type UpstreamErrorCode =
   /** The provider returned an error. */
   | 'refused'
   /** The response cannot be verified as the provider's response to this request. */
-  | 'invalid';
+  | 'invalid'
+  /** The provider has refused too many codes of the network. It is not asked. */
+  | 'throttled';
 
 /** A sign-in with a provider failed. The message is for the log. */
 export class UpstreamError extends Error {
   override readonly name = 'UpstreamError';
   readonly code: UpstreamErrorCode;
+  /** Of `throttled`. */
+  readonly retryAfterSeconds: number;
 
-  constructor(code: UpstreamErrorCode, message: string, options?: ErrorOptions) {
+  constructor(
+    code: UpstreamErrorCode,
+    message: string,
+    options?: ErrorOptions & { retryAfterSeconds?: number },
+  ) {
     super(message, options);
     this.code = code;
+    this.retryAfterSeconds = options?.retryAfterSeconds ?? 0;
   }
 }
 
@@ -74,10 +89,10 @@ export interface UpstreamClient {
    * Exchanges the code and verifies the ID token: signature, `iss`, `aud`, `azp`, `exp`, `iat`, `nonce`, and the `iss` of the
    * response (RFC 9207).
    * @param url the callback URL with the parameters of the authorization response
-   * @param network who sent it: networks take turns
+   * @param remote the network address that sent it: networks take turns, and the refused codes of each are limited
    * @throws UpstreamError
    */
-  exchange: (url: URL, login: StartedLogin, network: string) => Promise<VerifiedIdentity>;
+  exchange: (url: URL, login: StartedLogin, remote: string) => Promise<VerifiedIdentity>;
   close: () => Promise<void>;
 }
 
@@ -89,6 +104,7 @@ interface Discovered {
 }
 
 export interface UpstreamClientOptions {
+  db: Database;
   provider: UpstreamProvider;
   clientSecret: string;
   redirectUri: string;
@@ -96,7 +112,7 @@ export interface UpstreamClientOptions {
 }
 
 export function createUpstreamClient(options: UpstreamClientOptions): UpstreamClient {
-  const { provider, redirectUri } = options;
+  const { db, provider, redirectUri } = options;
   const issuer = new URL(provider.issuer);
   const { fetch, close } = createNamedFetch(
     {
@@ -134,16 +150,75 @@ export function createUpstreamClient(options: UpstreamClientOptions): UpstreamCl
         });
       }
     },
-    async exchange(url, { state, browserSecret }, network) {
+    async exchange(url, { state, browserSecret }, remote) {
       const discovered = await discover();
-      const exchange = () => exchangeCode(discovered, provider, url, state, browserSecret);
+      const { near, wide } = networksOf(remote);
+      // Counted when its turn comes: what waits does not count, so that a network can have many sign-ins at once.
+      const count: CountCode = (grant) => countRefusedCode(db, provider, remote, grant);
+      const exchange = () => exchangeCode(discovered, provider, url, { state, browserSecret }, count);
       try {
-        return await waitElsewhere(() => turns.run(issuer, network, exchange));
+        return await waitElsewhere(() => turns.run(issuer, wide ?? near, exchange));
       } catch (error) {
-        throw toUpstreamError(error, discovered.openid);
+        if (!(error instanceof NoTurnError || error instanceof TooManyWaitError)) throw error;
+        throw new UpstreamError('unavailable', 'too many sign-ins wait for the provider', { cause: error });
       }
     },
   };
+}
+
+type CountCode = <Result>(grant: () => Promise<Result>) => Promise<Result>;
+
+/**
+ * Counts a code for its network, and takes it back unless the provider refuses it.
+ * @throws UpstreamError `throttled` above the limit, or what the grant throws
+ */
+async function countRefusedCode<Result>(
+  db: Database,
+  provider: UpstreamProvider,
+  remote: string,
+  grant: () => Promise<Result>,
+): Promise<Result> {
+  const counted: Counter[] = [];
+  for (const counter of addressCounters(`refused code\n${provider.id}`, remote, refusedCodesMax)) {
+    counted.push(counter);
+    const retryAfterSeconds = await countGuess(db, [counter]);
+    if (retryAfterSeconds === null) continue;
+    // Codes that are in flight have used the limit up, too. It must not stay so when they succeed.
+    await forgiveGuess(db, counted);
+    const message = 'the provider has refused too many codes of this network';
+    throw new UpstreamError('throttled', message, { retryAfterSeconds });
+  }
+  let isRefused = false;
+  try {
+    return await grant();
+  } catch (error) {
+    isRefused = isCodeRefused(error);
+    throw error;
+  } finally {
+    if (!isRefused) await forgiveGuess(db, counted);
+  }
+}
+
+/** Errors of a token endpoint that are not about the code: mistakes of the operator (RFC 6749 section 5.2), and trouble of the provider. */
+const errorsOfOthers: ReadonlySet<unknown> = new Set([
+  'invalid_client',
+  'server_error',
+  'temporarily_unavailable',
+  'unauthorized_client',
+]);
+const statusesOfTrouble = [408, 429];
+/** Without an error code: of a provider that does not know the client, or the endpoint. */
+const statusesOfMistakes = [401, 404];
+
+/** Whether the provider, or a firewall in front of it, refused the code. Errors in the callback itself have no status. */
+function isCodeRefused(error: unknown): boolean {
+  let each = error as { status?: unknown; error?: unknown; cause?: unknown } | undefined;
+  for (let depth = 0; depth < 5 && each !== undefined && typeof each.status !== 'number'; depth += 1)
+    each = each.cause as typeof each;
+  const { status, error: code } = each ?? {};
+  if (typeof status !== 'number' || status < 400 || status > 499 || statusesOfTrouble.includes(status))
+    return false;
+  return typeof code === 'string' ? !errorsOfOthers.has(code) : !statusesOfMistakes.includes(status);
 }
 
 /** @param supported `prompt_values_supported`. All providers support `login` (OpenID Connect Core section 3.1.2.1) */
@@ -169,15 +244,17 @@ async function exchangeCode(
   { openid, configuration }: Discovered,
   provider: UpstreamProvider,
   url: URL,
-  state: string,
-  browserSecret: string,
+  { state, browserSecret }: StartedLogin,
+  count: CountCode,
 ): Promise<VerifiedIdentity> {
-  const tokens = await openid.authorizationCodeGrant(configuration, url, {
+  const fail = (error: unknown) => Promise.reject(toUpstreamError(error, openid));
+  const checks = {
     expectedState: state,
     expectedNonce: nonceOf(browserSecret),
     pkceCodeVerifier: codeVerifierOf(browserSecret),
     idTokenExpected: true,
-  });
+  };
+  const tokens = await count(() => openid.authorizationCodeGrant(configuration, url, checks).catch(fail));
   let claims: Record<string, unknown> = { ...tokens.claims() };
   // The library requires `iat` but does not compare it. An ID token from the future can be used long after it was made.
   if (Number(claims.iat) > Date.now() / 1_000 + clockToleranceSeconds) {
@@ -187,7 +264,7 @@ async function exchangeCode(
   if (claims.email === undefined && configuration.serverMetadata().userinfo_endpoint !== undefined) {
     // `email` and `email_verified` must have one source. `iss`, `sub` and `auth_time` always come from the ID token.
     const { iss, sub, auth_time } = claims;
-    const userInfo = await openid.fetchUserInfo(configuration, tokens.access_token, String(sub));
+    const userInfo = await openid.fetchUserInfo(configuration, tokens.access_token, String(sub)).catch(fail);
     claims = { name: claims.name, ...userInfo, iss, sub, auth_time };
   }
   const identity = readIdentity(claims, provider);

@@ -52,12 +52,13 @@ const verifications: readonly (readonly [reason: RegExp, remedy: string])[] = [
 export function refusedByProvider(error: UpstreamError, provider: string): RefusedPage {
   const { code } = error;
   const explain = explanations[code];
-  // The page of a cancelled sign-in has no reference.
+  // The pages of these have no reference.
+  const showsRequest = code !== 'cancelled' && code !== 'throttled';
   return {
     name: 'sign-in',
     error: `upstream-${code}`,
     explanation: explain(provider, error),
-    showsRequest: code !== 'cancelled',
+    showsRequest,
   };
 }
 
@@ -80,6 +81,8 @@ const explanations: Record<UpstreamError['code'], (provider: string, error: Upst
       'Expected an OpenID Connect response with a valid ID token.';
     return `The response of ${provider} could not be verified${reason === '' ? '' : `: ${reason}`}. ${remedy} ${operator} ${appIsRight}`;
   },
+  throttled: (provider) =>
+    `${provider} has refused too many codes from the network of the user. The user can wait for 15 minutes, or sign in another way. ${appIsRight}`,
 };
 
 /** The check that failed, in the words of openid-client. Other errors in the chain may contain the response. */

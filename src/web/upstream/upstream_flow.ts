@@ -30,7 +30,6 @@ import {
 } from '../../accounts/upstream/upstream_login.ts';
 import type { Database } from '../../database/database.ts';
 import { readCookie } from '../../http/cookie.ts';
-import { networksOf } from '../../http/network.ts';
 import { countAddress, type RateLimiter } from '../../http/rate_limit.ts';
 import { sendPage } from '../page.ts';
 import type { RefusedPage, SignInTrace } from '../sign_in_trace.ts';
@@ -114,8 +113,7 @@ export function createUpstreamFlow(options: UpstreamFlowOptions): UpstreamFlow {
       try {
         const { search } = new URL(request.url, baseUrl);
         const url = new URL(callbackPath(client.provider.id) + search, baseUrl);
-        const { near, wide } = networksOf(request.ip);
-        const identity = await client.exchange(url, { state, browserSecret }, wide ?? near);
+        const identity = await client.exchange(url, { state, browserSecret }, request.ip);
         await storeIdentity(db, browserSecret, identity);
       } catch (error) {
         if (error instanceof UpstreamError && login.interactionUid !== null) {
@@ -208,7 +206,8 @@ function showError(
     { provider: provider.id, code: error.code, reason: reasonOf(error) },
     'sign-in with a provider failed',
   );
-  const { status, title, content } = errorPage(error.code, provider.name, back, request.id);
+  if (error.code === 'throttled') reply.header('retry-after', String(error.retryAfterSeconds));
+  const { status, title, content } = errorPage(error, provider.name, back, request.id);
   return sendPage(reply, status, title, content);
 }
 

@@ -1,11 +1,11 @@
 /** The pages of a sign-in with an upstream provider: buttons, forms and error pages. */
 
 import type { UpstreamProvider } from '../../accounts/upstream/provider_settings.ts';
-import type { UpstreamErrorCode } from '../../accounts/upstream/upstream_client.ts';
+import type { UpstreamError, UpstreamErrorCode } from '../../accounts/upstream/upstream_client.ts';
 import { type Html, html } from '../../http/html.ts';
 import { reference } from '../error_page.ts';
 import { formTokenField } from '../form_token.ts';
-import { type SignInFailure, signInFields, signInMessage } from '../sign_in_form.ts';
+import { inMinutes, type SignInFailure, signInFields, signInMessage } from '../sign_in_form.ts';
 
 /** One button for each provider. @param action the URL of the form; null for the page's own URL */
 export function providerButtons(
@@ -108,27 +108,38 @@ interface ErrorPage {
 
 /** @param back the page that the sign-in began on */
 export function errorPage(
-  code: UpstreamErrorCode,
+  error: UpstreamError,
   provider: string,
   back: string,
   requestId: string,
 ): ErrorPage {
-  const title = code === 'cancelled' ? 'You are not signed in' : `${provider} did not sign you in`;
+  const { code } = error;
+  const title = titles[code] ?? `${provider} did not sign you in`;
   const retryLink = html`<p><a href="${back}">Try again, or sign in another way</a></p>`;
   const content = html`<h1>${title}</h1>
-<p>${errorMessages[code](provider)}</p>
+<p>${errorMessages[code](provider, error)}</p>
 ${retryLink}
-${code !== 'cancelled' && reference(`upstream-${code}`, requestId)}`;
-  return { status: code === 'unavailable' ? 503 : 400, title, content };
+${titles[code] === undefined && reference(`upstream-${code}`, requestId)}`;
+  return { status: statuses[code] ?? 400, title, content };
 }
 
-const errorMessages: Record<UpstreamErrorCode, (provider: string) => string> = {
+const statuses: Partial<Record<UpstreamErrorCode, number>> = { unavailable: 503, throttled: 429 };
+
+/** Titles of pages that explain themselves. The others have a reference. */
+const titles: Partial<Record<UpstreamErrorCode, string>> = {
+  cancelled: 'You are not signed in',
+  throttled: 'Too many attempts',
+};
+
+const errorMessages: Record<UpstreamErrorCode, (provider: string, error: UpstreamError) => string> = {
   unavailable: (provider) => `${provider} cannot be reached at the moment. Try again in a few minutes.`,
   cancelled: (provider) => `You cancelled the sign-in at ${provider}.`,
   refused: (provider) =>
     `${provider} refused the sign-in. If it happens again, contact the operator of this service.`,
   invalid: (provider) =>
     `The response from ${provider} could not be verified. If it happens again, contact the operator of this service.`,
+  throttled: (provider, { retryAfterSeconds }) =>
+    `Too many sign-ins with ${provider} from your network failed. Try again in ${inMinutes(retryAfterSeconds)}, or sign in another way.`,
 };
 
 /** Shown when a verified identity cannot sign in. */
