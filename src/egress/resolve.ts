@@ -8,6 +8,7 @@
 
 import { isIP } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { LRUCache } from 'lru-cache';
 import { LimitedWork, NoTurnError } from '../shared/limited_work.ts';
 import { canonicalAddress, classifyAddress, isPrivateNetwork } from './address.ts';
 import { allowListOf } from './allow_list.ts';
@@ -26,6 +27,9 @@ const otherFamilyMs = 500;
 const namesMax = 48;
 /** Milliseconds for which a name without an answer counts. Name servers work at its questions longer than they are waited for. */
 const unansweredMs = 10_000;
+/** Milliseconds for which addresses are known, and of how many names. Hosts that close each connection would otherwise be asked for with each delivery. */
+const keptMs = 5_000;
+const keptMax = 10_000;
 /** Milliseconds for which a name waits for its turn. */
 const turnWaitMsMax = 5_000;
 
@@ -126,17 +130,23 @@ function few(addresses: readonly string[]): string[] {
   });
 }
 
-/** Resolves names by asking name servers, in turns. Who wants a name that is being looked up gets the same answer. */
+/** Resolves names by asking name servers, in turns. Who wants a name that is being looked up, or was five seconds ago, gets the same answer. */
 export function resolveWith(dns: DnsClient): ResolveHost {
   const turns = new LimitedWork(namesMax, true);
   const lookups = new Map<string, { begun: Promise<void>; answer: Promise<string[]> }>();
+  const kept = new LRUCache<string, string[]>({ max: keptMax, ttl: keptMs });
+  const lookUp = async (name: string, tenant: string) => {
+    const addresses = await lookUpBoth(dns, name, tenant);
+    if (addresses.length > 0) kept.set(name, addresses);
+    return addresses;
+  };
   const start = (name: string, tenant: string) => {
     const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
     const { promise: answer, resolve, reject } = Promise.withResolvers<string[]>();
     const work = async () => {
       begin();
       const from = performance.now();
-      const found = lookUpBoth(dns, name, tenant);
+      const found = lookUp(name, tenant);
       resolve(found);
       await found.catch(() => {});
       const ms = performance.now() - from;
@@ -149,7 +159,9 @@ export function resolveWith(dns: DnsClient): ResolveHost {
     const name = hostname.replace(/\.$/, '');
     // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
     if (name === 'localhost' || name.endsWith('.localhost')) return ['127.0.0.1', '::1'];
-    if (tenant === null) return lookUpBoth(dns, name, '');
+    const known = kept.get(name);
+    if (known !== undefined) return known;
+    if (tenant === null) return lookUp(name, '');
     const from = performance.now();
     let lookup = lookups.get(name);
     if (lookup === undefined) {

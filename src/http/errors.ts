@@ -68,17 +68,13 @@ function namesUnknownMethod({ code, rawPacket, bytesParsed }: UnreadableError): 
 /** Bytes searched for the request line. */
 const requestLineMax = 16_384;
 
-/** How long the client of a CONNECT request has to read the response. */
-const connectLingerMs = 1_000;
+/** Milliseconds for which a client may read a response that is written to its socket. */
+const lingerMs = 2_000;
 
-/**
- * Rejects CONNECT, which asks for a tunnel (RFC 9110 section 9.3.6). Node.js hands over the raw socket without a timeout, so
- * this function closes it.
- */
+/** Rejects CONNECT, which asks for a tunnel (RFC 9110 section 9.3.6). Node.js hands over the raw socket. */
 export function rejectConnect(_request: IncomingMessage, socket: Duplex): void {
   socket.on('error', () => {});
   socket.resume();
-  setTimeout(() => socket.destroy(), connectLingerMs).unref();
   rejectMethod(socket);
 }
 
@@ -87,9 +83,10 @@ function rejectMethod(socket: Duplex): void {
   sendRaw(socket, new Problem(501, 'This server does not support the method.', { code: 'unknown-method' }));
 }
 
-/** Writes a response directly to the socket and closes it. */
+/** Writes a response directly to the socket and closes it. Node.js would wait without end for a client that does not close its side. */
 function sendRaw(socket: Duplex, problem: Problem): void {
   const { status } = problem;
+  setTimeout(() => socket.destroy(), lingerMs).unref();
   const body = JSON.stringify(problem.toBody(`urn:uuid:${newId()}`));
   socket.end(
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/problem+json\r\n` +

@@ -58,3 +58,24 @@ test('attack: heads that do not end take little more memory than their bytes', a
   // All fields took four times as much as their bytes.
   assert.ok(each < 2 * head.length, String(each));
 });
+
+test('attack: a connection whose head is refused ends, though the client keeps its side open', async () => {
+  const { hostname: host, port } = new URL(server.baseUrl);
+  for (const sent of [
+    `GET / HTTP/1.1\r\nx: ${'y'.repeat(17_000)}`,
+    'nonsense\r\n\r\n',
+    'CONNECT x:1 HTTP/1.1\r\n\r\n',
+  ]) {
+    const socket = connect({ host, port: Number(port), allowHalfOpen: true });
+    socket.on('error', () => {}).write(sent);
+    const [chunk] = (await once(socket, 'data')) as [Buffer];
+    assert.match(chunk.toString('latin1'), /^HTTP\/1.1 (431|400|501) /);
+    await once(socket, 'end');
+    // The server's side is gone when a write is answered by a reset.
+    const { promise, resolve } = Promise.withResolvers<void>();
+    socket.on('close', () => resolve());
+    const writing = setInterval(() => socket.write('x'), 100);
+    await promise;
+    clearInterval(writing);
+  }
+});
