@@ -247,7 +247,8 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
       webhookId: platform.mcp.events.webhookId,
     },
     conversions: platform.conversions,
-    egress: { ...egress, ...proxyOf(config, proxyPartOfDeliveries) },
+    egress,
+    engineProxy: proxyOf(config, proxyPartOfDeliveries),
     onFalseHints,
     // Functions cannot be passed to a thread.
     enginePlace: options.enginePlace ?? (egress.resolveHost === undefined ? 'thread' : 'here'),

@@ -23,7 +23,7 @@ export const embeddedMax = 20;
  */
 export const embeddedInResponseMax = 1_000;
 /** Bytes of the texts and documents in embedded pages of a response. JSON can make six of one. The pages of one resource may exceed it. */
-const embeddedBytesMax = 1_048_576;
+const embeddedBytesMax = 524_288;
 
 export interface Embedded {
   /** Writes the member `_embedded` of a resource, with a leading comma; empty without expansions. */

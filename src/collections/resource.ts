@@ -112,19 +112,12 @@ export function columnsToRead(
   return shownColumns(type).filter(({ name, isId }) => isId || fields.has(name) || guarded.has(name));
 }
 
-/**
- * The bytes of a resource's texts and documents in a subquery `v`, as JSON. Other values are short. A text with control characters counts as if it had no others: each
- * is six bytes, and PostgreSQL takes as long for them as for hundreds of letters.
- */
+/** The bytes of a resource's texts and documents in a subquery `v`. Other values are short. */
 export function bytesOf(columns: readonly NamedColumn[]): RawBuilder<unknown> {
   return cached(sizes, columns, '', () => {
     const lengths = columns
       .filter(({ column }) => column === 'text' || column === 'jsonb')
-      .map(({ name, column }) => {
-        const value = `v.${identifier(name)}`;
-        if (column === 'jsonb') return `coalesce(octet_length(${value}::text), 0)`;
-        return `coalesce(octet_length(${value}) * case when ${value} ~ '[\\x01-\\x07\\x0b\\x0e-\\x1f]' then 6 else 1 end, 0)`;
-      });
+      .map(({ name }) => `coalesce(octet_length(v.${identifier(name)}::text), 0)`);
     return sql.raw(['0', ...lengths].join(' + '));
   });
 }

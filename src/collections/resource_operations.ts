@@ -183,13 +183,12 @@ function listHandler(
     const { request, principal, parentId } = call;
     const query = readListQuery(type, request.query);
     const { owner } = callerOfToken(principal);
-    const read = () => listResources(context.db, type, principal, query, parentId);
-    const hasReadMuch = turns.read.of(owner) > readLatelyMax;
-    const mayRead = isIndexed(type, query, principal.accountId) && !hasReadMuch;
-    const page = mayRead
-      ? await read()
-      : await (hasReadMuch ? turns.large : turns.lists).run(principal, read);
-    const response = await show(call, query, page);
+    const read = async () =>
+      show(call, query, await listResources(context.db, type, principal, query, parentId));
+    let response: JsonResponse;
+    if (!isIndexed(type, query, principal.accountId)) response = await turns.lists.run(principal, read);
+    else if (turns.read.of(owner) > readLatelyMax) response = await turns.large.run(principal, read);
+    else response = await read();
     turns.read.add(owner, response.body?.length ?? 0);
     return response;
   };

@@ -4,7 +4,7 @@
  * its clients would use them up. So the host closes, or the connection is reset.
  *
  *   response → lingering: the host may still read the request, and close → closed by the host
- *                                                                       → reset two seconds after the response
+ *                                                                       → reset after two seconds
  *   nothing is wanted any more → reset
  */
 

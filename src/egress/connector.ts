@@ -14,7 +14,7 @@ import type { buildConnector } from 'undici';
 import { canonicalAddress } from './address.ts';
 import { closeAtOnce } from './closing.ts';
 import { EgressError } from './error.ts';
-import type { EgressProxy } from './proxy.ts';
+import { type EgressProxy, openTunnel } from './proxy.ts';
 import { type EgressPolicy, type NameUser, resolveVetted } from './resolve.ts';
 import { waitForEvent } from './socket_event.ts';
 import { startTls, type TlsOptions } from './tls.ts';
@@ -35,8 +35,6 @@ export interface ConnectTimings {
 export interface ConnectorOptions extends EgressPolicy, TlsOptions {
   /** The egress proxy. Default: connect directly. */
   proxy?: EgressProxy;
-  /** Called if a connection of the tenant waits for others through the proxy to close. */
-  makeRoom?: (tenant: string | null) => void;
 }
 
 /** An open connection with its timings. */
@@ -111,20 +109,13 @@ async function open(
   const resolvedAt = performance.now();
   await admit?.(addresses);
   let admittedAt = performance.now();
-  const { socket: tcp, address } =
-    options.proxy === undefined
-      ? await openDirectly(host, port, addresses)
-      : await openTunnelInTurn(options.proxy, {
-          addresses,
-          port,
-          timeoutMs: connectTimeoutMs,
-          tenant: tenant ?? '',
-          onTurn: (waitedMs) => {
-            admittedAt += waitedMs;
-            onTurn?.(waitedMs);
-          },
-          makeRoom: () => options.makeRoom?.(tenant),
-        });
+  const { socket: tcp, address } = await openTcpTo(host, addresses, port, options, {
+    tenant,
+    onTurn: (waitedMs) => {
+      admittedAt += waitedMs;
+      onTurn?.(waitedMs);
+    },
+  });
   const connectedAt = performance.now();
   const connectionUser: ConnectionUser = { tenant };
   const peer = { address, port: tcp.remotePort ?? 0, user: connectionUser };
@@ -153,6 +144,19 @@ function takeTls(...[tcp, peer, servername, options, isOver]: Parameters<typeof 
     return await startTls(tcp, peer, servername, options, isOver);
   };
   return new Promise((resolve) => takeBeginningTurn(peer, () => resolve(begin())));
+}
+
+function openTcpTo(
+  host: string,
+  addresses: string[],
+  port: number,
+  { proxy }: ConnectorOptions,
+  { tenant, onTurn }: Required<NameUser>,
+): Promise<{ socket: Socket; address: string }> {
+  if (proxy === undefined) return openDirectly(host, port, addresses);
+  // Those of the server itself do not wait behind anybody's.
+  if (tenant === null) return openTunnel(proxy, addresses, port, connectTimeoutMs);
+  return openTunnelInTurn(proxy, { addresses, port, timeoutMs: connectTimeoutMs, tenant, onTurn });
 }
 
 async function openDirectly(

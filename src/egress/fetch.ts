@@ -7,8 +7,10 @@ import { EgressError } from './error.ts';
 import { Http1Connection } from './http1/connection.ts';
 import { type Exchange, type HttpRequest, ProtocolError, type ResponseParts } from './http1/interface.ts';
 
-/** Total timeout in milliseconds, from name resolution to the last byte. */
+/** Total timeout in milliseconds, from name resolution to the last byte, without waits for turns. */
 export const fetchTimeoutMs = 5_000;
+/** The longest wait for turns in milliseconds (resolve.ts, tunnel_turns.ts). */
+const turnsWaitMsMax = 10_000;
 /** Maximum size of a response body in bytes. */
 export const fetchBytesMax = 65_536;
 /** Maximum length of a URL in bytes. */
@@ -77,13 +79,16 @@ export function createGuardedFetch(options: ConnectorOptions, limits: FetchLimit
     const { promise: ended, reject: end } = Promise.withResolvers<never>();
     const abort = () => end(signal?.reason);
     signal?.addEventListener('abort', abort);
-    const timer = setTimeout(
-      () => end(new DOMException('The request timed out.', 'TimeoutError')),
-      timeoutMs,
-    );
+    const expire = () => end(new DOMException('The request timed out.', 'TimeoutError'));
+    // Turns have times of their own.
+    let timer = setTimeout(expire, timeoutMs + turnsWaitMsMax);
+    const onTurn = () => {
+      clearTimeout(timer);
+      timer = setTimeout(expire, timeoutMs);
+    };
     running.add(end);
     try {
-      return await exchange(target, request, options, ended);
+      return await exchange(target, request, options, onTurn, ended);
     } finally {
       running.delete(end);
       clearTimeout(timer);
@@ -108,16 +113,21 @@ function headerLines(headers: Headers): string {
   return [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join('');
 }
 
-/** @param ended rejects to end the request @throws EgressError, ProtocolError, TooLargeError, or why it ended */
+/**
+ * @param onTurn called when a turn has come
+ * @param ended rejects to end the request
+ * @throws EgressError, ProtocolError, TooLargeError, NoTurnError, or why it ended
+ */
 async function exchange(
   target: URL,
   request: HttpRequest,
   options: ConnectorOptions,
+  onTurn: () => void,
   ended: Promise<never>,
 ): Promise<Response> {
   let connection: Http1Connection | undefined;
   let isOver = false;
-  const wanted = { tenant: request.tenant ?? null, isOver: () => isOver };
+  const wanted = { tenant: request.tenant ?? null, onTurn, isOver: () => isOver };
   const response = connectGuarded(target, options, wanted).then((opened) => {
     connection = new Http1Connection(opened, target, { bytes: null, head: null }, 0);
     if (!isOver) return send(connection, request);

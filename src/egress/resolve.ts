@@ -27,6 +27,12 @@ const otherFamilyMs = 500;
 const namesMax = 48;
 /** Milliseconds for which a name without an answer counts. Name servers work at its questions longer than they are waited for. */
 const unansweredMs = 10_000;
+/**
+ * Milliseconds for which a tenant takes the turns of those that had a name without an answer, and for which addresses of a name are known if the question for the other family had none.
+ */
+const carefulMs = 60_000;
+/** How exact timers are, in milliseconds. */
+const timerGrainMs = 50;
 /** Milliseconds for which addresses are known, and of how many names. Hosts that close each connection would otherwise be asked for with each delivery. */
 const keptMs = 5_000;
 const keptMax = 10_000;
@@ -37,7 +43,7 @@ const turnWaitMsMax = 5_000;
 export interface NameUser {
   /** Null for the server itself, or for nobody with a name: their names take no turns. */
   tenant: string | null;
-  /** Called when the turn of the name has come. @param waitedMs milliseconds until then */
+  /** Called when the turn has come, at once if there is none to wait for. @param waitedMs milliseconds until then */
   onTurn?: (waitedMs: number) => void;
 }
 
@@ -71,7 +77,9 @@ export async function resolveVetted(
 ): Promise<string[]> {
   if (isPlain && !mayBePlain(hostname, policy)) throw new EgressError('address_refused');
   // Literals are not resolved, but must be checked too.
-  const addresses = isIP(hostname) > 0 ? [hostname] : await resolveName(hostname, policy, user);
+  const isLiteral = isIP(hostname) > 0;
+  if (isLiteral || policy.resolveHost !== undefined) user.onTurn?.(0);
+  const addresses = isLiteral ? [hostname] : await resolveName(hostname, policy, user);
   for (const address of addresses) {
     if (!mayConnect(address, policy, hostname)) throw new EgressError('address_refused');
   }
@@ -130,50 +138,70 @@ function few(addresses: readonly string[]): string[] {
   });
 }
 
-/** Resolves names by asking name servers, in turns. Who wants a name that is being looked up, or was five seconds ago, gets the same answer. */
+interface NameLookup {
+  turns: LimitedWork;
+  begun: Promise<void>;
+  answer: Promise<string[]>;
+}
+
+/** Resolves names by asking name servers, in turns. Who wants a name that is being looked up, or was a little ago, gets the same answer. */
 export function resolveWith(dns: DnsClient): ResolveHost {
-  const turns = new LimitedWork(namesMax, true);
-  const lookups = new Map<string, { begun: Promise<void>; answer: Promise<string[]> }>();
+  const usual = new LimitedWork(namesMax / 2, true);
+  /** Of tenants that had a name without an answer lately: however many they are, the others have turns of their own. */
+  const careful = new LimitedWork(namesMax / 2, true);
+  const unanswered = new LRUCache<string, true>({ max: keptMax, ttl: carefulMs });
+  const lookups = new Map<string, NameLookup>();
   const kept = new LRUCache<string, string[]>({ max: keptMax, ttl: keptMs });
-  const lookUp = async (name: string, tenant: string) => {
-    const addresses = await lookUpBoth(dns, name, tenant);
-    if (addresses.length > 0) kept.set(name, addresses);
-    return addresses;
-  };
-  const start = (name: string, tenant: string) => {
+  const start = (name: string, tenant: string): NameLookup => {
     const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
     const { promise: answer, resolve, reject } = Promise.withResolvers<string[]>();
     const work = async () => {
       begin();
       const from = performance.now();
-      const found = lookUp(name, tenant);
-      resolve(found);
-      await found.catch(() => {});
+      const { found, hasAll } = lookUpBoth(dns, name, tenant);
+      found.then((addresses) => {
+        if (addresses.length > 0) kept.set(name, addresses);
+        resolve(addresses);
+      }, reject);
+      // An answer may be enough for whoever asks, while the name server works at the other question.
+      if (await hasAll) return;
       const ms = performance.now() - from;
-      if (ms >= lookupTimeoutMs) await sleep(unansweredMs - ms, undefined, { ref: false });
+      if (ms < lookupTimeoutMs - timerGrainMs) return;
+      unanswered.set(tenant, true);
+      const addresses = kept.peek(name);
+      if (addresses !== undefined) kept.set(name, addresses, { ttl: carefulMs });
+      await sleep(unansweredMs - ms, undefined, { ref: false });
     };
+    const turns = unanswered.has(tenant) ? careful : usual;
     turns.run(tenant, work, name, AbortSignal.timeout(turnWaitMsMax)).catch(reject);
-    return { begun, answer: answer.finally(() => lookups.delete(name)) };
+    return { turns, begun, answer: answer.finally(() => lookups.delete(name)) };
   };
   return async (hostname, { tenant, onTurn = () => {} }) => {
     const name = hostname.replace(/\.$/, '');
     // RFC 6761 section 6.3: name servers must not be queried for localhost. The caller checks whether loopback is allowed.
-    if (name === 'localhost' || name.endsWith('.localhost')) return ['127.0.0.1', '::1'];
-    const known = kept.get(name);
-    if (known !== undefined) return known;
-    if (tenant === null) return lookUp(name, '');
+    const isLocal = name === 'localhost' || name.endsWith('.localhost');
+    const known = isLocal ? ['127.0.0.1', '::1'] : kept.get(name);
+    if (known !== undefined || tenant === null) {
+      onTurn(0);
+      return known ?? lookUpBoth(dns, name, '').found;
+    }
     const from = performance.now();
     let lookup = lookups.get(name);
     if (lookup === undefined) {
       lookup = start(name, tenant);
       lookups.set(name, lookup);
-    } else turns.join(tenant, name);
+    } else lookup.turns.join(tenant, name);
     void lookup.begun.then(() => onTurn(performance.now() - from));
     return lookup.answer;
   };
 }
 
-async function lookUpBoth(dns: DnsClient, name: string, tenant: string): Promise<string[]> {
+/** @returns the addresses, perhaps of one family, and later whether both questions were answered */
+function lookUpBoth(
+  dns: DnsClient,
+  name: string,
+  tenant: string,
+): { found: Promise<string[]>; hasAll: Promise<boolean> } {
   const found: { 4: string[]; 6: string[] } = { 4: [], 6: [] };
   const { promise: late, resolve: end } = Promise.withResolvers<void>();
   let timer: NodeJS.Timeout | undefined;
@@ -182,12 +210,17 @@ async function lookUpBoth(dns: DnsClient, name: string, tenant: string): Promise
     if (found[family].length > 0) timer ??= setTimeout(end, otherFamilyMs);
   };
   const both = Promise.allSettled([lookUp(4), lookUp(6)]);
-  const results = await Promise.race([both, late]);
-  clearTimeout(timer);
-  const addresses = [...found[4], ...found[6]];
-  const [ipv4] = results ?? [];
-  if (addresses.length === 0 && ipv4?.status === 'rejected') throw ipv4.reason;
-  return addresses;
+  const addresses = Promise.race([both, late]).then((results) => {
+    clearTimeout(timer);
+    const all = [...found[4], ...found[6]];
+    const [ipv4] = results ?? [];
+    if (all.length === 0 && ipv4?.status === 'rejected') throw ipv4.reason;
+    return all;
+  });
+  return {
+    found: addresses,
+    hasAll: both.then((results) => results.every(({ status }) => status === 'fulfilled')),
+  };
 }
 
 const resolveBySystem = resolveWith(new DnsClient());

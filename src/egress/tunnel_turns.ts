@@ -2,7 +2,7 @@
  * Turns of tunnels through the egress proxy. Proxies have few connections at once, and a tunnel takes one for as long as it is open, also while its host hangs. So
  * those that are open have a maximum, of which tenants have shares.
  *
- *   wanted → waiting for its turn, while an idle one of the tenant is closed → opening → open → closed: the next one's turn
+ *   wanted → waiting for its turn, while an idle one is closed → opening → open → closed: the next one's turn
  */
 
 import type { Socket } from 'node:net';
@@ -20,12 +20,34 @@ export interface TunnelRequest {
   tenant: string;
   /** Called with the milliseconds until its turn. */
   onTurn: (waitedMs: number) => void;
-  /** Called if it must wait: an idle tunnel may be closed. */
-  makeRoom: () => void;
+}
+
+/** Closes an idle connection. @param tenant whose place it must have; null for any */
+export type MakeRoom = (tenant: string | null) => void;
+
+interface Tunnels {
+  turns: LimitedWork;
+  rooms: Set<MakeRoom>;
 }
 
 /** Of the proxies of this thread. */
-const turnsOf = new WeakMap<EgressProxy, LimitedWork>();
+const tunnelsOf = new WeakMap<EgressProxy, Tunnels>();
+
+function tunnelsTo(proxy: EgressProxy): Tunnels {
+  let tunnels = tunnelsOf.get(proxy);
+  if (tunnels === undefined) {
+    tunnels = { turns: new LimitedWork(proxy.connectionsMax, true), rooms: new Set() };
+    tunnelsOf.set(proxy, tunnels);
+  }
+  return tunnels;
+}
+
+/** Whoever keeps idle connections closes one if another waits for its turn. @returns ends that */
+export function offerRoom(proxy: EgressProxy, makeRoom: MakeRoom): () => void {
+  const { rooms } = tunnelsTo(proxy);
+  rooms.add(makeRoom);
+  return () => rooms.delete(makeRoom);
+}
 
 /**
  * Opens a tunnel when it is the tenant's turn. Its place is free again when the connection is closed.
@@ -35,12 +57,8 @@ export function openTunnelInTurn(
   proxy: EgressProxy,
   request: TunnelRequest,
 ): Promise<{ socket: Socket; address: string }> {
-  const { addresses, port, timeoutMs, tenant, onTurn, makeRoom } = request;
-  let turns = turnsOf.get(proxy);
-  if (turns === undefined) {
-    turns = new LimitedWork(proxy.connectionsMax, true);
-    turnsOf.set(proxy, turns);
-  }
+  const { addresses, port, timeoutMs, tenant, onTurn } = request;
+  const { turns, rooms } = tunnelsTo(proxy);
   const { promise, resolve, reject } = Promise.withResolvers<{ socket: Socket; address: string }>();
   const from = performance.now();
   let hasBegun = false;
@@ -55,6 +73,7 @@ export function openTunnelInTurn(
     await closed;
   };
   turns.run(tenant, work, undefined, AbortSignal.timeout(turnWaitMsMax)).catch(reject);
-  if (!hasBegun) makeRoom();
+  // If only the tenant has what it may, connections of others would not help it.
+  if (!hasBegun) for (const makeRoom of rooms) makeRoom(turns.isBusy ? null : tenant);
   return promise;
 }

@@ -39,6 +39,8 @@ export class LimitedWork {
   readonly #waiting = new OwnerTurns<Piece>();
   readonly #byKey = new Map<string, Piece>();
   readonly #times = new RecentTime();
+  /** Whether pieces whose wait has ended will be forgotten at the end of this turn of the event loop. */
+  #isSwept = false;
 
   /**
    * @param max how many pieces run at once
@@ -47,6 +49,11 @@ export class LimitedWork {
   constructor(max: number, hasShares = false) {
     this.#max = max;
     this.#hasShares = hasShares;
+  }
+
+  /** Whether as many run as may. */
+  get isBusy(): boolean {
+    return this.#running >= this.#max;
   }
 
   get isIdle(): boolean {
@@ -123,7 +130,7 @@ export class LimitedWork {
       };
       const giveUp = () => {
         end();
-        this.#waiting.takeIf(({ isOver }) => isOver);
+        this.#sweep();
         reject(new NoTurnError());
       };
       const timer = setTimeout(giveUp, turnWaitMsMax);
@@ -131,6 +138,16 @@ export class LimitedWork {
       const piece: Piece = { begin, owners: new Set(), isOver: false };
       if (key !== undefined) this.#byKey.set(key, piece);
       this.#add(owner, piece, part);
+    });
+  }
+
+  /** Forgets pieces whose wait has ended, of which there may be thousands at once. */
+  #sweep(): void {
+    if (this.#isSwept) return;
+    this.#isSwept = true;
+    setImmediate(() => {
+      this.#isSwept = false;
+      this.#waiting.takeIf(({ isOver }) => isOver);
     });
   }
 

@@ -70,6 +70,8 @@ export interface WebhooksOptions {
   conversions: ConversionSource | null;
   /** Overrides for connections to subscribers. */
   egress: Pick<ConnectorOptions, 'extraCa' | 'resolveHost' | 'proxy'>;
+  /** The proxy of deliveries, with the connections that these may have. */
+  engineProxy: Pick<ConnectorOptions, 'proxy'>;
   /** Notifications on a channel proved false. */
   onFalseHints: (channel: string, count: number) => void;
   /** In a thread of its own, or in this one. */
@@ -219,7 +221,7 @@ function createEngine(
       connectionsMax: options.engineConnections,
       collectsGarbage: options.collectsGarbage,
       secret,
-      egress: egressOf(options),
+      egress: { ...egressOf(options), ...options.engineProxy },
       clientCertificate: certificate && { cert: certificate.cert, key: certificate.key },
       retryScheduleSeconds: config.retryScheduleSeconds,
       nodeName: config.nodeName,

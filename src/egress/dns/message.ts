@@ -16,6 +16,7 @@ const noSuchName = 3;
 /** Flags of answers. */
 const authoritative = 0x400;
 const recursionAvailable = 0x80;
+const truncated = 0x200;
 
 /** The types of records with addresses, and the bytes of an address. */
 const types = { 4: { type: 1, bytes: 4 }, 6: { type: 28, bytes: 16 } } as const;
@@ -89,11 +90,11 @@ export function readAnswer(message: Buffer, question: Question): Answer | null {
   const repeated = message.toString('latin1', headBytes, end).toLowerCase();
   if (!isResponse || repeated !== section.toString('latin1')) return null;
   // It refers to other servers, and does not ask them.
-  const isReferral = code === noError && (flags & (authoritative | recursionAvailable)) === 0;
+  const isReferral = code === noError && (flags & (authoritative | recursionAvailable | truncated)) === 0;
   const addresses = code === noError ? readAddresses(message, end, question.family) : [];
   return {
     addresses,
-    isTruncated: (flags & 0x200) !== 0,
+    isTruncated: (flags & truncated) !== 0,
     isFailure: isFailure || (isReferral && addresses.length === 0),
   };
 }

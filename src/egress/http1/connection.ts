@@ -33,6 +33,7 @@ let requestBuffer = Buffer.allocUnsafeSlow(bufferBytesMax);
 
 export class Http1Connection implements Connection {
   readonly timings: GuardedConnection['timings'];
+  readonly openedFor: string | null;
   readonly openedAt = performance.now();
   readonly #socket: Socket;
   readonly #user: GuardedConnection['user'];
@@ -63,6 +64,7 @@ export class Http1Connection implements Connection {
     this.timings = opened.timings;
     this.#socket = opened.socket;
     this.#user = opened.user;
+    this.openedFor = opened.user.tenant;
     this.#host = `host: ${origin.host}\r\nconnection: ${idleMsMax > 0 ? 'keep-alive' : 'close'}\r\n`;
     this.#reader = new ResponseReader(headCache);
     this.#idleMsMax = idleMsMax;
@@ -78,10 +80,6 @@ export class Http1Connection implements Connection {
 
   get isUsable(): boolean {
     return this.#isUsable;
-  }
-
-  get tenant(): string | null {
-    return this.#user.tenant;
   }
 
   get parts(): ResponseParts {

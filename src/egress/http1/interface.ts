@@ -55,8 +55,8 @@ export interface Connection {
   idleMs: number;
   /** False once the peer has closed the connection or sent unsolicited bytes. */
   readonly isUsable: boolean;
-  /** Whose exchange it had last. */
-  readonly tenant: string | null;
+  /** The tenant for whose exchange it was opened. */
+  readonly openedFor: string | null;
   start(exchange: Exchange): void;
   /** What has arrived of the response to the current exchange. */
   readonly parts: ResponseParts;

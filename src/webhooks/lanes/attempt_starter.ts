@@ -7,6 +7,7 @@
  *                                                               → 401 to an access token → waits for a new one, without places → sent once more
  */
 
+import { NoTurnError } from '../../shared/limited_work.ts';
 import { AuthError, type Authorization, type Authorizer } from '../sending/authorization.ts';
 import { policyOf } from '../sending/delivery_policy.ts';
 import {
@@ -270,7 +271,8 @@ export class AttemptStarter {
     const { lane, revision, stoppable, stopCount } = attempt;
     const startedAt = performance.now();
     const prepared = await parts.catch((error: unknown) => error);
-    if (stoppable.stopCount !== stopCount || lane.revision !== revision) {
+    const isStopped = stoppable.stopCount !== stopCount || lane.revision !== revision;
+    if (isStopped || prepared instanceof NoTurnError) {
       this.#onResult(unsentResult(startedAt, null), attempt);
     } else if (prepared instanceof AuthError) {
       this.#onResult(unsentResult(startedAt, 'auth_error', prepared.message), attempt);

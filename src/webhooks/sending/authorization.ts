@@ -8,6 +8,7 @@ import { LRUCache } from 'lru-cache';
 import { type GuardedFetch, TooLargeError } from '../../egress/fetch.ts';
 import { ProtocolError } from '../../egress/http1/interface.ts';
 import { upTo } from '../../shared/entries.ts';
+import { NoTurnError } from '../../shared/limited_work.ts';
 import type { ClientCredentials, SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
 import { TokenTurns } from './token_turns.ts';
 
@@ -75,7 +76,7 @@ export class Authorizer {
    * @param subscription its id
    * @param account the tenant whose subscription it is
    * @returns at once if no token is needed or one is held
-   * @throws AuthError, possibly by the promise
+   * @throws AuthError, possibly by the promise, or NoTurnError if nothing was asked for want of a turn
    */
   authorize(
     subscription: string,
@@ -173,6 +174,8 @@ export class Authorizer {
       return held.authorization;
     } catch (error) {
       held.authorization = null;
+      // Nothing was asked.
+      if (error instanceof NoTurnError) throw error;
       held.failure = error instanceof AuthError ? error : new AuthError(describe(error));
       held.failedAt = performance.now();
       throw held.failure;

@@ -11,6 +11,7 @@ import { newId } from '../../crypto/ids.ts';
 import type { ConnectorOptions } from '../../egress/connector.ts';
 import { createGuardedFetch } from '../../egress/fetch.ts';
 import { upTo } from '../../shared/entries.ts';
+import { NoTurnError } from '../../shared/limited_work.ts';
 import { isFree } from '../../shared/share.ts';
 import { TokenBucket } from '../../shared/token_bucket.ts';
 import type { HeaderNames } from '../subscriptions/delivery_headers.ts';
@@ -28,6 +29,8 @@ import { TokenTurns } from './token_turns.ts';
 const verificationKind = 'verification';
 /** Milliseconds for the whole exchange. */
 const challengeMs = 10_000;
+/** Seconds after which it is tried again if it was not the account's turn at name servers or the egress proxy. */
+const noTurnSeconds = 5;
 /** Bytes that the response of an agent's callback may have. */
 const agentResponseBytesMax = 65_536;
 /** Handshakes of one owner: at most this many at once, and this many a minute. */
@@ -141,6 +144,7 @@ export class Handshakes {
     this.#inProgress.push(owner);
     try {
       const reason = await this.#challenge(target, owner.account);
+      if (reason === undefined) return { retryAfterSeconds: noTurnSeconds };
       if (reason !== null) {
         const at = performance.now();
         this.#failuresOf(owner.app, host, at).push({ account: owner.account, at });
@@ -187,7 +191,7 @@ export class Handshakes {
   }
 
   /** @returns why the server did not echo; null if it did */
-  async #challenge(target: HandshakeTarget, account: string): Promise<string | null> {
+  async #challenge(target: HandshakeTarget, account: string): Promise<string | null | undefined> {
     const { headerNames, signers, clientCertificate } = this.#options;
     const authorizer = new Authorizer(this.#tokens.fetch, clientCertificate !== undefined, this.#turns);
     let authorization: Authorization;
@@ -195,6 +199,7 @@ export class Handshakes {
       authorization = await authorizer.authorize('', account, target.auth);
     } catch (error) {
       if (error instanceof AuthError) return error.message;
+      if (error instanceof NoTurnError) return undefined;
       throw error;
     }
     const challenge = randomBytes(32).toString('base64url');
@@ -217,6 +222,7 @@ export class Handshakes {
     };
     this.#sender ??= new Sender(this.#egress);
     const result = await sendWithin(this.#sender, request, challengeMs);
+    if (result?.isCancelled === true) return undefined;
     return result === null
       ? `no response arrived within ${challengeMs / 1_000} seconds`
       : judge(result, challenge, isAgent);
@@ -243,10 +249,11 @@ async function sendWithin(
   request: OutgoingRequest,
   timeoutMs: number,
 ): Promise<ExchangeResult | null> {
-  const { promise, resolve } = Promise.withResolvers<ExchangeResult | null>();
-  const timer = setTimeout(() => resolve(null), timeoutMs);
-  sender.send(request, resolve, undefined);
-  return promise.finally(() => clearTimeout(timer));
+  const { promise, resolve } = Promise.withResolvers<ExchangeResult>();
+  sender.send(request, resolve, undefined, { timeoutMs });
+  const result = await promise;
+  const isCut = result.truncated && result.endedAt - result.startedAt >= timeoutMs;
+  return result.error === 'timeout' || isCut ? null : result;
 }
 
 /** @returns why the response is not the echo; null if it is. Nothing of the response is repeated */

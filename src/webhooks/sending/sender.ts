@@ -12,6 +12,7 @@ import { closeAtOnce } from '../../egress/closing.ts';
 import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '../../egress/connector.ts';
 import { Http1Connection } from '../../egress/http1/connection.ts';
 import type { Connection } from '../../egress/http1/interface.ts';
+import { offerRoom } from '../../egress/tunnel_turns.ts';
 import { Bag } from '../../shared/bag.ts';
 import { NoTurnError } from '../../shared/limited_work.ts';
 import type { AttemptSpan } from './attempt_span.ts';
@@ -68,11 +69,17 @@ export class Sender {
   #waiting: SentExchange<unknown>[] = [];
   readonly #results = new ResultTurns();
   readonly #timer: NodeJS.Timeout;
+  readonly #endOffer: () => void = () => {};
   #prunedAt = 0;
 
   constructor(options: SenderOptions) {
-    this.#options = { ...options, makeRoom: (tenant) => this.#closeOldest(tenant) };
-    const { clientCertificate: _certificate, ...plain } = this.#options;
+    const { proxy } = options;
+    const idleMax = options.idleConnectionsMax ?? idleConnectionsMax;
+    // Half of those through the proxy, so that new ones seldom wait for an idle one to close.
+    const ofProxy = proxy === undefined ? idleMax : Math.floor(proxy.connectionsMax / 2);
+    this.#options = { ...options, idleConnectionsMax: Math.min(idleMax, ofProxy) };
+    if (proxy !== undefined) this.#endOffer = offerRoom(proxy, (tenant) => this.#closeOldest(tenant));
+    const { clientCertificate: _certificate, ...plain } = options;
     this.#plain = plain;
     this.#timer = setInterval(() => this.#tick(), timerGrainMs);
     this.#timer.unref();
@@ -101,6 +108,7 @@ export class Sender {
   /** Closes all connections. Exchanges in flight fail. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
+    this.#endOffer();
     for (const { idle } of this.#pools.values()) for (const connection of idle) connection.destroy();
     for (const exchange of [...this.#exchanges]) exchange.via?.destroy();
     this.#pools.clear();
@@ -198,10 +206,9 @@ export class Sender {
     if (this.#idle.size > (this.#options.idleConnectionsMax ?? idleConnectionsMax)) this.#closeOldest();
   }
 
-  /** Its pool forgets it later. @param tenant whose last exchange it had, if there is one */
-  #closeOldest(tenant?: string | null): void {
-    const own = tenant === undefined ? undefined : this.#idle.values().find((each) => each.tenant === tenant);
-    const oldest = own ?? this.#idle.values().next().value;
+  /** Its pool forgets it later. @param tenant for whom it was opened; null for anybody */
+  #closeOldest(tenant: string | null = null): void {
+    const oldest = this.#idle.values().find(({ openedFor }) => tenant === null || openedFor === tenant);
     if (oldest === undefined) return;
     this.#idle.delete(oldest);
     oldest.destroy();
