@@ -144,7 +144,10 @@ export class Handshakes {
     this.#inProgress.push(owner);
     try {
       const reason = await this.#challenge(target, owner.account);
-      if (reason === undefined) return { retryAfterSeconds: noTurnSeconds };
+      if (reason === undefined) {
+        this.#rates.get(owner.key)?.giveBack();
+        return { retryAfterSeconds: noTurnSeconds };
+      }
       if (reason !== null) {
         const at = performance.now();
         this.#failuresOf(owner.app, host, at).push({ account: owner.account, at });
