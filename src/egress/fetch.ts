@@ -6,11 +6,13 @@ import { type ConnectorOptions, connectGuarded } from './connector.ts';
 import { EgressError } from './error.ts';
 import { Http1Connection } from './http1/connection.ts';
 import { type Exchange, type HttpRequest, ProtocolError, type ResponseParts } from './http1/interface.ts';
+import { nameWaitMsMax } from './resolve.ts';
+import { tunnelWaitMsMax } from './tunnel_turns.ts';
 
 /** Total timeout in milliseconds, from name resolution to the last byte, without waits for turns. */
 export const fetchTimeoutMs = 5_000;
-/** The longest wait for turns in milliseconds (resolve.ts, tunnel_turns.ts). */
-const turnsWaitMsMax = 10_000;
+/** The longest wait for both turns in milliseconds. */
+const turnsWaitMsMax = nameWaitMsMax + tunnelWaitMsMax;
 /** Maximum size of a response body in bytes. */
 export const fetchBytesMax = 65_536;
 /** Maximum length of a URL in bytes. */
@@ -84,7 +86,8 @@ export function createGuardedFetch(options: ConnectorOptions, limits: FetchLimit
     let timer = setTimeout(expire, timeoutMs + turnsWaitMsMax);
     const onTurn = () => {
       clearTimeout(timer);
-      timer = setTimeout(expire, timeoutMs);
+      // Behind a proxy, another turn may follow.
+      timer = setTimeout(expire, timeoutMs + (options.proxy === undefined ? 0 : tunnelWaitMsMax));
     };
     running.add(end);
     try {

@@ -27,17 +27,18 @@ const otherFamilyMs = 500;
 const namesMax = 48;
 /** Milliseconds for which a name without an answer counts. Name servers work at its questions longer than they are waited for. */
 const unansweredMs = 10_000;
-/**
- * Milliseconds for which a tenant takes the turns of those that had a name without an answer, and for which addresses of a name are known if the question for the other family had none.
- */
-const carefulMs = 60_000;
+/** Milliseconds after which a name counts as slow, and for which its tenant then takes the turns of those that had one. */
+const slowMs = 1_500;
+const carefulMs = 120_000;
+/** Milliseconds for which the IPv4 addresses of a name are known whose question for IPv6 had no answer. */
+const halfKeptMs = 15_000;
 /** How exact timers are, in milliseconds. */
 const timerGrainMs = 50;
 /** Milliseconds for which addresses are known, and of how many names. Hosts that close each connection would otherwise be asked for with each delivery. */
 const keptMs = 5_000;
 const keptMax = 10_000;
 /** Milliseconds for which a name waits for its turn. */
-const turnWaitMsMax = 5_000;
+export const nameWaitMsMax = 5_000;
 
 /** Who wants the addresses of a name. */
 export interface NameUser {
@@ -139,42 +140,77 @@ function few(addresses: readonly string[]): string[] {
 }
 
 interface NameLookup {
-  turns: LimitedWork;
+  hasBegun: boolean;
   begun: Promise<void>;
   answer: Promise<string[]>;
 }
 
+/** Lookups of some of the tenants. */
+class NameTurns {
+  readonly turns = new LimitedWork(namesMax / 2, true);
+  readonly lookups = new Map<string, NameLookup>();
+}
+
 /** Resolves names by asking name servers, in turns. Who wants a name that is being looked up, or was a little ago, gets the same answer. */
 export function resolveWith(dns: DnsClient): ResolveHost {
-  const usual = new LimitedWork(namesMax / 2, true);
-  /** Of tenants that had a name without an answer lately: however many they are, the others have turns of their own. */
-  const careful = new LimitedWork(namesMax / 2, true);
-  const unanswered = new LRUCache<string, true>({ max: keptMax, ttl: carefulMs });
-  const lookups = new Map<string, NameLookup>();
+  const usual = new NameTurns();
+  /** Of tenants that had a slow name lately: however many they are, the others have turns of their own. */
+  const careful = new NameTurns();
+  const slow = new LRUCache<string, true>({ max: keptMax, ttl: carefulMs });
   const kept = new LRUCache<string, string[]>({ max: keptMax, ttl: keptMs });
-  const start = (name: string, tenant: string): NameLookup => {
+  const keep = (name: string, addresses: string[], ms = keptMs) => {
+    if (addresses.length > 0) kept.set(name, addresses, { ttl: ms });
+  };
+  const lookUp = async (
+    name: string,
+    tenant: string,
+    { resolve, reject }: PromiseWithResolvers<string[]>,
+  ): Promise<void> => {
+    const from = performance.now();
+    const { found, all } = lookUpBoth(dns, name, tenant);
+    found.then((addresses) => {
+      keep(name, addresses);
+      resolve(addresses);
+    }, reject);
+    // An answer may be enough for whoever asks, while the name server works at the other question.
+    const { addresses, isAnswered } = await all;
+    const ms = performance.now() - from;
+    // While the name server itself is slow, this is everybody. Nothing tells that from names that take all turns.
+    if (ms >= slowMs) slow.set(tenant, true);
+    const isLate = !isAnswered && ms >= lookupTimeoutMs - timerGrainMs;
+    const isHalf = isLate && addresses.some((address) => isIP(address) === 4);
+    keep(name, addresses, isHalf ? halfKeptMs : keptMs);
+    if (isLate) await sleep(unansweredMs - ms, undefined, { ref: false });
+  };
+  const start = ({ turns, lookups }: NameTurns, name: string, tenant: string): NameLookup => {
     const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
-    const { promise: answer, resolve, reject } = Promise.withResolvers<string[]>();
-    const work = async () => {
-      begin();
-      const from = performance.now();
-      const { found, hasAll } = lookUpBoth(dns, name, tenant);
-      found.then((addresses) => {
-        if (addresses.length > 0) kept.set(name, addresses);
-        resolve(addresses);
-      }, reject);
-      // An answer may be enough for whoever asks, while the name server works at the other question.
-      if (await hasAll) return;
-      const ms = performance.now() - from;
-      if (ms < lookupTimeoutMs - timerGrainMs) return;
-      unanswered.set(tenant, true);
-      const addresses = kept.peek(name);
-      if (addresses !== undefined) kept.set(name, addresses, { ttl: carefulMs });
-      await sleep(unansweredMs - ms, undefined, { ref: false });
+    const answering = Promise.withResolvers<string[]>();
+    const lookup: NameLookup = {
+      hasBegun: false,
+      begun,
+      answer: answering.promise.finally(() => lookups.delete(name)),
     };
-    const turns = unanswered.has(tenant) ? careful : usual;
-    turns.run(tenant, work, name, AbortSignal.timeout(turnWaitMsMax)).catch(reject);
-    return { turns, begun, answer: answer.finally(() => lookups.delete(name)) };
+    const work = () => {
+      lookup.hasBegun = true;
+      begin();
+      return lookUp(name, tenant, answering);
+    };
+    turns.run(tenant, work, name, AbortSignal.timeout(nameWaitMsMax)).catch(answering.reject);
+    return lookup;
+  };
+  /** The lookup of a name by tenants of the same kind, or another one that needs no turn any more. */
+  const findOrStart = (name: string, tenant: string): NameLookup => {
+    const [own, other] = slow.has(tenant) ? [careful, usual] : [usual, careful];
+    const known = own.lookups.get(name);
+    if (known !== undefined) {
+      own.turns.join(tenant, name);
+      return known;
+    }
+    const begun = other.lookups.get(name);
+    if (begun?.hasBegun === true) return begun;
+    const lookup = start(own, name, tenant);
+    own.lookups.set(name, lookup);
+    return lookup;
   };
   return async (hostname, { tenant, onTurn = () => {} }) => {
     const name = hostname.replace(/\.$/, '');
@@ -186,22 +222,24 @@ export function resolveWith(dns: DnsClient): ResolveHost {
       return known ?? lookUpBoth(dns, name, '').found;
     }
     const from = performance.now();
-    let lookup = lookups.get(name);
-    if (lookup === undefined) {
-      lookup = start(name, tenant);
-      lookups.set(name, lookup);
-    } else lookup.turns.join(tenant, name);
+    const lookup = findOrStart(name, tenant);
     void lookup.begun.then(() => onTurn(performance.now() - from));
     return lookup.answer;
   };
 }
 
-/** @returns the addresses, perhaps of one family, and later whether both questions were answered */
+/** What both questions found in the end. */
+interface BothFamilies {
+  addresses: string[];
+  isAnswered: boolean;
+}
+
+/** @returns `found`: the addresses as soon as they can be used, perhaps of one family */
 function lookUpBoth(
   dns: DnsClient,
   name: string,
   tenant: string,
-): { found: Promise<string[]>; hasAll: Promise<boolean> } {
+): { found: Promise<string[]>; all: Promise<BothFamilies> } {
   const found: { 4: string[]; 6: string[] } = { 4: [], 6: [] };
   const { promise: late, resolve: end } = Promise.withResolvers<void>();
   let timer: NodeJS.Timeout | undefined;
@@ -210,17 +248,19 @@ function lookUpBoth(
     if (found[family].length > 0) timer ??= setTimeout(end, otherFamilyMs);
   };
   const both = Promise.allSettled([lookUp(4), lookUp(6)]);
-  const addresses = Promise.race([both, late]).then((results) => {
+  const addressesNow = () => [...found[4], ...found[6]];
+  const first = Promise.race([both, late]).then((results) => {
     clearTimeout(timer);
-    const all = [...found[4], ...found[6]];
+    const addresses = addressesNow();
     const [ipv4] = results ?? [];
-    if (all.length === 0 && ipv4?.status === 'rejected') throw ipv4.reason;
-    return all;
+    if (addresses.length === 0 && ipv4?.status === 'rejected') throw ipv4.reason;
+    return addresses;
   });
-  return {
-    found: addresses,
-    hasAll: both.then((results) => results.every(({ status }) => status === 'fulfilled')),
-  };
+  const all = both.then((results) => ({
+    addresses: addressesNow(),
+    isAnswered: results.every(({ status }) => status === 'fulfilled'),
+  }));
+  return { found: first, all };
 }
 
 const resolveBySystem = resolveWith(new DnsClient());

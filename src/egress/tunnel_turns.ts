@@ -10,7 +10,7 @@ import { LimitedWork } from '../shared/limited_work.ts';
 import { type EgressProxy, openTunnel } from './proxy.ts';
 
 /** Milliseconds for which a tunnel waits for its turn. */
-const turnWaitMsMax = 3_000;
+export const tunnelWaitMsMax = 3_000;
 
 export interface TunnelRequest {
   addresses: readonly string[];
@@ -22,12 +22,16 @@ export interface TunnelRequest {
   onTurn: (waitedMs: number) => void;
 }
 
-/** Closes an idle connection. @param tenant whose place it must have; null for any */
-export type MakeRoom = (tenant: string | null) => void;
+/** Somebody who keeps idle connections. */
+export interface IdleConnections {
+  readonly idleCount: number;
+  /** Closes one. @param tenant who has its place; null for anybody @returns whether there was one */
+  closeIdle: (tenant: string | null) => boolean;
+}
 
 interface Tunnels {
   turns: LimitedWork;
-  rooms: Set<MakeRoom>;
+  keepers: Set<IdleConnections>;
 }
 
 /** Of the proxies of this thread. */
@@ -36,17 +40,29 @@ const tunnelsOf = new WeakMap<EgressProxy, Tunnels>();
 function tunnelsTo(proxy: EgressProxy): Tunnels {
   let tunnels = tunnelsOf.get(proxy);
   if (tunnels === undefined) {
-    tunnels = { turns: new LimitedWork(proxy.connectionsMax, true), rooms: new Set() };
+    tunnels = { turns: new LimitedWork(proxy.connectionsMax, true), keepers: new Set() };
     tunnelsOf.set(proxy, tunnels);
   }
   return tunnels;
 }
 
 /** Whoever keeps idle connections closes one if another waits for its turn. @returns ends that */
-export function offerRoom(proxy: EgressProxy, makeRoom: MakeRoom): () => void {
-  const { rooms } = tunnelsTo(proxy);
-  rooms.add(makeRoom);
-  return () => rooms.delete(makeRoom);
+export function offerRoom(proxy: EgressProxy, keeper: IdleConnections): () => void {
+  const { keepers } = tunnelsTo(proxy);
+  keepers.add(keeper);
+  return () => keepers.delete(keeper);
+}
+
+/** Whether tunnels wait, so that no connection should be kept. */
+export function isRoomWanted(proxy: EgressProxy | undefined): boolean {
+  return proxy !== undefined && tunnelsTo(proxy).turns.isAwaited;
+}
+
+/** Closes an idle connection of the tenant, or else one of others if that helps it. */
+function makeRoom({ turns, keepers }: Tunnels, tenant: string): void {
+  if ([...keepers].some((keeper) => keeper.closeIdle(tenant))) return;
+  const idle = [...keepers].reduce((sum, { idleCount }) => sum + idleCount, 0);
+  if (turns.couldBegin(tenant, idle)) [...keepers].some((keeper) => keeper.closeIdle(null));
 }
 
 /**
@@ -58,7 +74,7 @@ export function openTunnelInTurn(
   request: TunnelRequest,
 ): Promise<{ socket: Socket; address: string }> {
   const { addresses, port, timeoutMs, tenant, onTurn } = request;
-  const { turns, rooms } = tunnelsTo(proxy);
+  const tunnels = tunnelsTo(proxy);
   const { promise, resolve, reject } = Promise.withResolvers<{ socket: Socket; address: string }>();
   const from = performance.now();
   let hasBegun = false;
@@ -72,8 +88,7 @@ export function openTunnelInTurn(
     else opened.socket.once('close', () => end());
     await closed;
   };
-  turns.run(tenant, work, undefined, AbortSignal.timeout(turnWaitMsMax)).catch(reject);
-  // If only the tenant has what it may, connections of others would not help it.
-  if (!hasBegun) for (const makeRoom of rooms) makeRoom(turns.isBusy ? null : tenant);
+  tunnels.turns.run(tenant, work, undefined, AbortSignal.timeout(tunnelWaitMsMax)).catch(reject);
+  if (!hasBegun) makeRoom(tunnels, tenant);
   return promise;
 }

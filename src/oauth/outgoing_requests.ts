@@ -29,13 +29,14 @@ export class OutgoingRequests {
     return {
       fetch: (input, init = {}) => {
         const { method, headers, body } = init;
+        const url = String(input);
         const request = {
           ...(method === undefined ? {} : { method }),
           ...(headers === undefined ? {} : { headers }),
           body,
-          tenant: requester(),
+          // Of the server's own requests, such as notices, each server has a share of its own.
+          tenant: requester() || new URL(url).origin,
         };
-        const url = String(input);
         return waitElsewhere(() => this.#turns.run(url, request.tenant, () => this.#fetch(url, request)));
       },
       fetchResponseBodyLimits: { jwks_uri: fetchBytesMax, sector_identifier_uri: fetchBytesMax },

@@ -39,8 +39,6 @@ export class LimitedWork {
   readonly #waiting = new OwnerTurns<Piece>();
   readonly #byKey = new Map<string, Piece>();
   readonly #times = new RecentTime();
-  /** Whether pieces whose wait has ended will be forgotten at the end of this turn of the event loop. */
-  #isSwept = false;
 
   /**
    * @param max how many pieces run at once
@@ -51,9 +49,14 @@ export class LimitedWork {
     this.#hasShares = hasShares;
   }
 
-  /** Whether as many run as may. */
-  get isBusy(): boolean {
-    return this.#running >= this.#max;
+  /** Whether somebody waits for a turn. */
+  get isAwaited(): boolean {
+    return !this.#waiting.isEmpty;
+  }
+
+  /** Whether the owner could begin if fewer pieces of others ran. @param fewer by how many */
+  couldBegin(owner: string, fewer: number): boolean {
+    return isFree(this.#max, this.#running - fewer, this.#countOf(owner));
   }
 
   get isIdle(): boolean {
@@ -130,7 +133,7 @@ export class LimitedWork {
       };
       const giveUp = () => {
         end();
-        this.#sweep();
+        for (const each of piece.owners) this.#waiting.remove(each, piece);
         reject(new NoTurnError());
       };
       const timer = setTimeout(giveUp, turnWaitMsMax);
@@ -138,16 +141,6 @@ export class LimitedWork {
       const piece: Piece = { begin, owners: new Set(), isOver: false };
       if (key !== undefined) this.#byKey.set(key, piece);
       this.#add(owner, piece, part);
-    });
-  }
-
-  /** Forgets pieces whose wait has ended, of which there may be thousands at once. */
-  #sweep(): void {
-    if (this.#isSwept) return;
-    this.#isSwept = true;
-    setImmediate(() => {
-      this.#isSwept = false;
-      this.#waiting.takeIf(({ isOver }) => isOver);
     });
   }
 
@@ -164,8 +157,11 @@ export class LimitedWork {
   #mayBegin(owner: string): boolean {
     if (this.#running >= this.#max) return false;
     if (!this.#hasShares) return true;
-    const own = this.#owners.reduce((count, each) => (each === owner ? count + 1 : count), 0);
-    return isFree(this.#max, this.#running, own);
+    return isFree(this.#max, this.#running, this.#countOf(owner));
+  }
+
+  #countOf(owner: string): number {
+    return this.#owners.reduce((count, each) => (each === owner ? count + 1 : count), 0);
   }
 
   #begin(owner: string): void {

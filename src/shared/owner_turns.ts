@@ -116,6 +116,19 @@ export class OwnerTurns<Thing> {
     return [...(parts?.values() ?? [])].flat();
   }
 
+  /** Removes a thing of an owner. The first ones are found at once, so thousands that go in their order take little time. */
+  remove(owner: string, thing: Thing): void {
+    const parts = this.#waiting.get(owner);
+    for (const [part, things] of parts ?? []) {
+      const at = things.indexOf(thing);
+      if (at < 0) continue;
+      things.splice(at, 1);
+      if (things.length === 0) parts?.delete(part);
+      break;
+    }
+    if (parts?.size === 0) this.#waiting.delete(owner);
+  }
+
   /** Takes the things that must go. The others keep their turns. */
   takeIf(mustGo: (thing: Thing) => boolean): Thing[] {
     const taken: Thing[] = [];

@@ -100,8 +100,11 @@ async function challenge(
     const message = `did not echo the challenge: ${failure.reason}`;
     throw bodyProblem([{ pointer: '/url', message, code: 'handshake-failed' }]);
   }
-  throw new Problem(429, 'Too many handshakes.', {
-    code: 'rate-limited',
-    headers: { 'retry-after': String(failure.retryAfterSeconds) },
-  });
+  const headers = { 'retry-after': String(failure.retryAfterSeconds) };
+  if (failure.isOverloaded === true)
+    throw new Problem(503, 'Other requests to servers take too long. Try again.', {
+      code: 'overloaded',
+      headers,
+    });
+  throw new Problem(429, 'Too many handshakes.', { code: 'rate-limited', headers });
 }

@@ -13,7 +13,7 @@ import type { Database, Transaction } from '../../database/database.ts';
 /** Delay in seconds after each failed attempt. The notice is given up after the last one. */
 export const retryDelaysSeconds = [5, 30, 120, 600, 3_600, 21_600] as const;
 /** Duration of a claim in seconds, after which another node may claim the notice. */
-const attemptSecondsMax = 20;
+const attemptSecondsMax = 60;
 
 export interface LogoutNotice {
   id: string;

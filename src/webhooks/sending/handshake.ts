@@ -85,8 +85,11 @@ interface Failure {
   readonly at: number;
 }
 
-/** Null if the server echoed the challenge; otherwise why not, for the developer, or that the owner's rate is used up. */
-export type HandshakeOutcome = null | { reason: string } | { retryAfterSeconds: number };
+/** Null if the server echoed the challenge; otherwise why not, for the developer, or that the owner's rate is used up or there was no turn. */
+export type HandshakeOutcome =
+  | null
+  | { reason: string }
+  | { retryAfterSeconds: number; isOverloaded?: boolean };
 
 export interface HandshakesOptions extends ConnectorOptions {
   /** Whether every URL needs a handshake. */
@@ -108,6 +111,8 @@ export class Handshakes {
   readonly #done = new LRUCache<string, true>({ ...upTo(rememberedMax), ttl: rememberedMs.usual });
   readonly #running = new Map<string, Promise<HandshakeOutcome>>();
   readonly #inProgress: HandshakeOwner[] = [];
+  /** What ends the exchanges in progress. */
+  readonly #ends = new Set<() => void>();
 
   constructor(options: HandshakesOptions) {
     const { headerNames: _names, signers: _signers, isRequired: _isRequired, ...egress } = options;
@@ -124,6 +129,7 @@ export class Handshakes {
   }
 
   async close(): Promise<void> {
+    for (const end of this.#ends) end();
     await this.#sender?.close();
     await this.#tokens.close();
   }
@@ -146,7 +152,7 @@ export class Handshakes {
       const reason = await this.#challenge(target, owner.account);
       if (reason === undefined) {
         this.#rates.get(owner.key)?.giveBack();
-        return { retryAfterSeconds: noTurnSeconds };
+        return { retryAfterSeconds: noTurnSeconds, isOverloaded: true };
       }
       if (reason !== null) {
         const at = performance.now();
@@ -224,7 +230,7 @@ export class Handshakes {
       ...limit,
     };
     this.#sender ??= new Sender(this.#egress);
-    const result = await sendWithin(this.#sender, request, challengeMs);
+    const result = await sendWithin(this.#sender, request, challengeMs, this.#ends);
     if (result?.isCancelled === true) return undefined;
     return result === null
       ? `no response arrived within ${challengeMs / 1_000} seconds`
@@ -251,10 +257,15 @@ async function sendWithin(
   sender: Sender,
   request: OutgoingRequest,
   timeoutMs: number,
+  ends: Set<() => void>,
 ): Promise<ExchangeResult | null> {
-  const { promise, resolve } = Promise.withResolvers<ExchangeResult>();
+  const { promise, resolve } = Promise.withResolvers<ExchangeResult | null>();
+  const end = () => resolve(null);
+  ends.add(end);
   sender.send(request, resolve, undefined, { timeoutMs });
   const result = await promise;
+  ends.delete(end);
+  if (result === null) return null;
   const isCut = result.truncated && result.endedAt - result.startedAt >= timeoutMs;
   return result.error === 'timeout' || isCut ? null : result;
 }

@@ -12,7 +12,7 @@ import { closeAtOnce } from '../../egress/closing.ts';
 import { type ConnectorOptions, connectGuarded, type GuardedConnection } from '../../egress/connector.ts';
 import { Http1Connection } from '../../egress/http1/connection.ts';
 import type { Connection } from '../../egress/http1/interface.ts';
-import { offerRoom } from '../../egress/tunnel_turns.ts';
+import { isRoomWanted, offerRoom } from '../../egress/tunnel_turns.ts';
 import { Bag } from '../../shared/bag.ts';
 import { NoTurnError } from '../../shared/limited_work.ts';
 import type { AttemptSpan } from './attempt_span.ts';
@@ -78,7 +78,15 @@ export class Sender {
     // Half of those through the proxy, so that new ones seldom wait for an idle one to close.
     const ofProxy = proxy === undefined ? idleMax : Math.floor(proxy.connectionsMax / 2);
     this.#options = { ...options, idleConnectionsMax: Math.min(idleMax, ofProxy) };
-    if (proxy !== undefined) this.#endOffer = offerRoom(proxy, (tenant) => this.#closeOldest(tenant));
+    if (proxy !== undefined) {
+      const idle = this.#idle;
+      this.#endOffer = offerRoom(proxy, {
+        get idleCount() {
+          return idle.size;
+        },
+        closeIdle: (tenant) => this.#closeOldest(tenant),
+      });
+    }
     const { clientCertificate: _certificate, ...plain } = options;
     this.#plain = plain;
     this.#timer = setInterval(() => this.#tick(), timerGrainMs);
@@ -196,7 +204,7 @@ export class Sender {
   };
 
   #returnConnection(connection: Connection, pool: OriginPool, isReusable: boolean): void {
-    if (!isReusable) {
+    if (!isReusable || isRoomWanted(this.#options.proxy)) {
       connection.destroy();
       return;
     }
@@ -206,12 +214,13 @@ export class Sender {
     if (this.#idle.size > (this.#options.idleConnectionsMax ?? idleConnectionsMax)) this.#closeOldest();
   }
 
-  /** Its pool forgets it later. @param tenant for whom it was opened; null for anybody */
-  #closeOldest(tenant: string | null = null): void {
+  /** Its pool forgets it later. @param tenant for whom it was opened; null for anybody @returns whether there was one */
+  #closeOldest(tenant: string | null = null): boolean {
     const oldest = this.#idle.values().find(({ openedFor }) => tenant === null || openedFor === tenant);
-    if (oldest === undefined) return;
+    if (oldest === undefined) return false;
     this.#idle.delete(oldest);
     oldest.destroy();
+    return true;
   }
 
   #reportSpan(

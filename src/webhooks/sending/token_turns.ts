@@ -10,6 +10,7 @@
 
 import { LRUCache } from 'lru-cache';
 import { upTo } from '../../shared/entries.ts';
+import { NoTurnError } from '../../shared/limited_work.ts';
 import { TokenBucket } from '../../shared/token_bucket.ts';
 
 /** Requests to one origin that began a short time ago: while it is unknown, and after it has issued a token. */
@@ -94,7 +95,7 @@ export class TokenTurns {
       origin.failed.delete(account);
       return result;
     } catch (error) {
-      remember(origin.failed, account);
+      if (!(error instanceof NoTurnError)) remember(origin.failed, account);
       throw error;
     } finally {
       endRecent();

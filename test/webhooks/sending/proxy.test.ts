@@ -96,6 +96,22 @@ test('idle tunnels are closed for those that wait', async (t) => {
   assert.equal(proxy.asked.length, 20);
 });
 
+test('attack: idle tunnels of others take nothing from what a tenant may have', async (t) => {
+  const proxy = await startEgressProxy(t);
+  const sender = createSender(t, readEgressProxy(proxy.url, 32));
+  const subscribers = await Promise.all(Array.from({ length: 16 }, () => startSubscriber(t)));
+  for (const [index, { url }] of subscribers.entries())
+    assert.equal((await post(sender, url, `other ${index}`)).status, 204);
+  const busy = await startSubscriber(t, (_received, response) => {
+    setTimeout(() => response.writeHead(204).end(), 500);
+  });
+  const results = await Promise.all(Array.from({ length: 12 }, () => post(sender, busy.url, 'one')));
+  assert.deepEqual(
+    results.map(({ status }) => status),
+    Array(12).fill(204),
+  );
+});
+
 test('webhooks 30: addresses are still checked, and the proxy is not asked for internal ones', async (t) => {
   const proxy = await startEgressProxy(t);
   const named = readEgressProxy(proxy.url, 100);
