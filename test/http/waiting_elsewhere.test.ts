@@ -177,9 +177,10 @@ test('attack: handshakes of many accounts with a server that hangs', async (t) =
       json: { kinds: ['push'], url: `${subscriber.url}/${index}`, handshake: true },
     }),
   );
+  // More than the node has places. The first ones end after ten seconds.
   await until(
     async () => open.size,
-    (size) => size === count,
+    (size) => size > 8,
   );
   assert.equal((await other.request('GET', '/api')).status, 200);
   assert.ok(open.size > 0, 'others are served meanwhile');
