@@ -86,6 +86,7 @@ export function createGuardedFetch(options: ConnectorOptions, limits: FetchLimit
     let timer = setTimeout(expire, timeoutMs + turnsWaitMsMax);
     const onTurn = () => {
       clearTimeout(timer);
+      if (!running.has(end)) return;
       // Behind a proxy, another turn may follow.
       timer = setTimeout(expire, timeoutMs + (options.proxy === undefined ? 0 : tunnelWaitMsMax));
     };

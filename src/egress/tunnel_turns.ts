@@ -53,9 +53,11 @@ export function offerRoom(proxy: EgressProxy, keeper: IdleConnections): () => vo
   return () => keepers.delete(keeper);
 }
 
-/** Whether tunnels wait, so that no connection should be kept. */
-export function isRoomWanted(proxy: EgressProxy | undefined): boolean {
-  return proxy !== undefined && tunnelsTo(proxy).turns.isAwaited;
+/** Whether a connection should not be kept: whoever has its place waits for another one, or none is left. Waits of others change nothing for it. */
+export function isRoomWanted(proxy: EgressProxy | undefined, tenant: string | null): boolean {
+  if (proxy === undefined) return false;
+  const { turns } = tunnelsTo(proxy);
+  return turns.isBusy || (tenant !== null && turns.waitingOf(tenant) > 0);
 }
 
 /** Closes an idle connection of the tenant, or else one of others if that helps it. */

@@ -49,9 +49,9 @@ export class LimitedWork {
     this.#hasShares = hasShares;
   }
 
-  /** Whether somebody waits for a turn. */
-  get isAwaited(): boolean {
-    return !this.#waiting.isEmpty;
+  /** Whether as many run as may. */
+  get isBusy(): boolean {
+    return this.#running >= this.#max;
   }
 
   /** Whether the owner could begin if fewer pieces of others ran. @param fewer by how many */

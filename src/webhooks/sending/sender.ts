@@ -204,7 +204,7 @@ export class Sender {
   };
 
   #returnConnection(connection: Connection, pool: OriginPool, isReusable: boolean): void {
-    if (!isReusable || isRoomWanted(this.#options.proxy)) {
+    if (!isReusable || isRoomWanted(this.#options.proxy, connection.openedFor)) {
       connection.destroy();
       return;
     }

@@ -112,6 +112,20 @@ test('attack: idle tunnels of others take nothing from what a tenant may have', 
   );
 });
 
+test('attack: a tenant whose tunnels wait costs others no kept connection', async (t) => {
+  const proxy = await startEgressProxy(t);
+  const sender = createSender(t, readEgressProxy(proxy.url, 32));
+  const hanging = await startSubscriber(t, () => {});
+  const other = await startSubscriber(t);
+  const sent = Array.from({ length: 30 }, () => post(sender, hanging.url));
+  for (let count = 0; count < 5; count += 1)
+    assert.equal((await post(sender, other.url, 'other')).status, 204);
+  const { port } = new URL(other.url);
+  assert.equal(proxy.asked.filter(({ target }) => target.endsWith(`:${port}`)).length, 1);
+  await sender.close();
+  void sent;
+});
+
 test('webhooks 30: addresses are still checked, and the proxy is not asked for internal ones', async (t) => {
   const proxy = await startEgressProxy(t);
   const named = readEgressProxy(proxy.url, 100);
