@@ -14,6 +14,11 @@ import { addClientSecret } from './client_secret.ts';
 /** Days without use after which a client is removed. */
 const unusedDays = 30;
 
+/** Whether anybody could have registered the client. */
+export function isSelfRegistered({ origin }: Pick<Client, 'origin'>): boolean {
+  return origin === 'registration' || origin === 'document';
+}
+
 /** The properties that an app describes itself; the operator controls the others. */
 export type SelfDescription = Required<
   Pick<NewClient, 'name' | 'redirectUris' | 'grantTypes' | 'scopes' | 'authMethod' | 'metadata'>

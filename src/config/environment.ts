@@ -71,9 +71,10 @@ const names = [
   'NUNCIO_RETRY_SCHEDULE',
   /**
    * Requests per minute; `0` for no limit, also of what accounts add to resources of others. At the API: for
-   * each grant, and for each client that acts for itself. At the token, introspection and revocation endpoints:
-   * ten times the limit for each authenticated client. For each address: authorization, pushed, device and login
-   * requests, pages of sign-out and devices, reads and changes of registrations; and unauthenticated requests. An
+   * each grant, and for each client that acts for itself. At the token, introspection and revocation endpoints,
+   * and for pushed and device requests: ten times the limit for each authenticated client. For each address:
+   * authorization and login requests, pages of sign-out and devices, reads and changes of registrations, pushed and
+   * device requests of clients that registered themselves; and unauthenticated requests. An
    * IPv6 address counts as its /64; a /48 has three times the limit.
    * @default `600`
    */

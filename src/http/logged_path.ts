@@ -4,7 +4,11 @@
 const secretSegment =
   /(?<=\/)(?![0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\/|$))(?!https?(?::|%3a))[^/]{32,}/gi;
 
+/** Maximum UTF-16 code units. Anybody can request a path of 16 KB, which would fill the disk of the log. */
+const charactersMax = 512;
+
 /** Without the query, which may contain authorization codes. */
 export function loggedPath(url: string): string {
-  return (url.split('?', 1)[0] as string).replace(secretSegment, '[hidden]');
+  const path = (url.split('?', 1)[0] as string).replace(secretSegment, '[hidden]');
+  return path.length <= charactersMax ? path : `${path.slice(0, charactersMax)}…`;
 }

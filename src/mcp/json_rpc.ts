@@ -3,7 +3,11 @@
 import { parseJson } from '../http/json.ts';
 import { Problem } from '../http/problem.ts';
 
+/** A text of at most `idCharactersMax`. */
 export type RequestId = string | number;
+
+/** Maximum UTF-16 code units of a request's id. Each event of a stream repeats it. */
+const idCharactersMax = 256;
 
 export interface RpcRequest {
   /** Undefined for a notification, which gets no response. */
@@ -62,7 +66,9 @@ export function readMessage(bytes: Buffer): RpcRequest {
   const known = isId(id) ? id : undefined;
   if (jsonrpc !== '2.0') throw invalid('jsonrpc must be "2.0".', known);
   if (typeof method !== 'string') throw invalid('The message must be a request or a notification.', known);
-  if (Object.hasOwn(message, 'id') && known === undefined) throw invalid('id must be a string or a number.');
+  if (Object.hasOwn(message, 'id') && known === undefined) {
+    throw invalid(`id must be a string of at most ${idCharactersMax} characters, or a number.`);
+  }
   if (params !== undefined && !isObject(params)) throw invalid('params must be an object.', known);
   return { id: known, method, params: params ?? {} };
 }
@@ -88,7 +94,7 @@ function invalid(message: string, id?: RequestId): RpcError {
 }
 
 function isId(value: unknown): value is RequestId {
-  return typeof value === 'string' || typeof value === 'number';
+  return typeof value === 'number' || (typeof value === 'string' && value.length <= idCharactersMax);
 }
 
 export function isObject(value: unknown): value is Record<string, unknown> {

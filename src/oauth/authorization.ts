@@ -35,6 +35,7 @@ import { createGuard } from './guard.ts';
 import { startHousekeeping } from './housekeeping.ts';
 import { createInteractionSubmitter, type SubmitInteraction } from './interaction_binding.ts';
 import { Keyring } from './keyring.ts';
+import { KnownNetworks } from './known_networks.ts';
 import { createLoginSessions, type LoginSessions } from './login_session.ts';
 import { LogoutNotifier } from './logout/notifier.ts';
 import { mountProvider } from './mount.ts';
@@ -111,6 +112,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   // Strangers choose the hosts, whose handshakes must not delay requests of others.
   const guarded = createGuardedFetch({ ...options.egress, allowLoopback: config.insecureSubscribers });
   const outgoing = new OutgoingRequests(limitRequestRate(guarded.fetch));
+  const knownNetworks = new KnownNetworks();
   let provider: Provider | undefined;
   let signingKeys: SigningKeys = { privateKeys: [], publicKeys: [] };
   const keyring = new Keyring({
@@ -122,6 +124,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
       verifier.useKeys(keys.publicKeys);
       provider = createProvider({
         ...options,
+        knownNetworks,
         outgoing,
         readCertificate,
         keys,

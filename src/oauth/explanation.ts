@@ -291,7 +291,7 @@ export function paramsOf(ctx: KoaContextWithOIDC): Readonly<Record<string, unkno
 }
 
 /** RFC 6749 section 2.3.1: the id before the colon is form-encoded. The secret after it is not read. */
-export function basicClientId(authorization: string): string | undefined {
+function basicClientId(authorization: string): string | undefined {
   const encoded = /^basic ([A-Za-z0-9+/]+=*)$/i.exec(authorization)?.[1];
   if (encoded === undefined) return undefined;
   const [id = ''] = Buffer.from(encoded, 'base64').toString().split(':', 1);

@@ -10,7 +10,7 @@ import { readBody } from '../http/body_limit.ts';
 import { mediaType } from '../http/media_types.ts';
 import { Problem } from '../http/problem.ts';
 import { isCostlyUrl } from '../shared/url.ts';
-import { rememberBody } from './endpoint_limit.ts';
+import { rememberBody } from './endpoint_request.ts';
 import type { ProviderPages } from './provider_options.ts';
 import { registrationPath } from './registration/registration.ts';
 import type { RejectIfLimited } from './request_limit.ts';

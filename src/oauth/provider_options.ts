@@ -12,6 +12,7 @@ import type { Database } from '../database/database.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import type { RateLimiter } from '../http/rate_limit.ts';
 import type { AccessTokenVerifier } from './access_token.ts';
+import type { KnownNetworks } from './known_networks.ts';
 import type { CertificateReader } from './mtls/certificate.ts';
 import type { OutgoingRequests } from './outgoing_requests.ts';
 import type { OAuthSettings } from './settings.ts';
@@ -59,6 +60,8 @@ export interface PageError {
 
 export interface ProviderOptions {
   limiter: RateLimiter;
+  /** From where apps have authenticated. It outlives each provider. */
+  knownNetworks: KnownNetworks;
   db: Database;
   config: Config;
   secret: Buffer;

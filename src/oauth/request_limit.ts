@@ -1,21 +1,19 @@
 /**
- * Limits how many authorization, pushed authorization (RFC 9126 section 2.3) and device requests one address may start
+ * Limits how many authorization requests one address may start
  * per minute, and how many pages of sign-out and devices it may open: each stores a row and requires no credentials. So does each change of
- * a registration, for which anyone can register: the audit log keeps it.
+ * a registration, for which anyone can register: the audit log keeps it. Pushed and device requests may have credentials (endpoint_limit.ts).
  */
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../http/problem.ts';
 import { countAddress } from '../http/rate_limit.ts';
-import { basicClientId } from './explanation.ts';
 import { addressRemedy, limitedError, reportLimited } from './limited_request.ts';
 import type { ProviderOptions } from './provider_options.ts';
 import { registrationPath } from './registration/registration.ts';
 
-/** Endpoints that start a flow, and the others. */
-const flowPaths = new Set(['/oauth/authorize', '/oauth/par', '/oauth/device']);
+const authorizePath = '/oauth/authorize';
 const otherPaths = new Set(['/oauth/logout', '/device', `${registrationPath}/:clientId`]);
-const pagePaths = new Set(['/oauth/authorize', '/oauth/logout', '/device']);
+const pagePaths = new Set([authorizePath, '/oauth/logout', '/device']);
 
 const description = 'too many requests, try again later';
 
@@ -29,13 +27,13 @@ export function createRequestLimit({
   clients,
 }: Pick<ProviderOptions, 'limiter' | 'pages' | 'traces' | 'clients'>): RejectIfLimited {
   return (request, reply, path) => {
-    if (!flowPaths.has(path) && !otherPaths.has(path)) return false;
+    if (path !== authorizePath && !otherPaths.has(path)) return false;
     try {
       countAddress(limiter, 'begin ', request.ip);
       return false;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      if (flowPaths.has(path)) report(request, error);
+      if (path === authorizePath) report(request, error);
       reply.code(error.status).headers(error.headers).header('cache-control', 'no-store');
       if (pagePaths.has(path)) {
         reply
@@ -47,9 +45,7 @@ export function createRequestLimit({
   };
 
   function report(request: FastifyRequest, problem: Problem): void {
-    // The body of the other requests is not read.
-    const { client_id: inQuery } = request.query as Record<string, unknown>;
-    const clientId = inQuery ?? basicClientId(request.headers.authorization ?? '');
+    const { client_id: clientId } = request.query as Record<string, unknown>;
     reportLimited(traces, clients, {
       ...{ name: 'authorize', requestId: request.id, address: request.ip, clientId, problem },
       remedy: `It counts the authorization requests, sign-ins and sign-outs that begin at one address. ${addressRemedy}`,

@@ -125,7 +125,7 @@ test('wrong credentials over the limit of an address say so', async () => {
 });
 
 test('an authorization, pushed or device request over the limit is a refused authorization', async () => {
-  const client = await createTestClient(server);
+  const client = await createTestClient(server, { authMethod: 'none' });
   // The cache has it.
   await postForm(server, '/oauth/token', client, machine);
   const send: Record<string, (headers: Record<string, string>) => Promise<Response>> = {
@@ -133,10 +133,8 @@ test('an authorization, pushed or device request over the limit is a refused aut
     par: (headers) =>
       fetch(`${server.baseUrl}/oauth/par`, {
         method: 'POST',
-        headers: {
-          ...headers,
-          authorization: `Basic ${Buffer.from(`${client.id}:${client.secret}`).toString('base64')}`,
-        },
+        headers,
+        body: new URLSearchParams({ client_id: client.id }),
       }),
     device: (headers) => fetch(`${server.baseUrl}/oauth/device`, { method: 'POST', headers }),
   };
@@ -150,7 +148,7 @@ test('an authorization, pushed or device request over the limit is a refused aut
     }
     assert.equal(response.status, 429, name);
     const { client: shown, refused } = await connectionOf(response.headers.get('request-id'));
-    // The body, which names the app of a device, is not read.
+    // This one names no app.
     assert.equal(shown, name === 'device' ? null : client.id, name);
     assert.deepEqual([refused.name, refused.error], ['authorize', 'temporarily_unavailable']);
     assert.match(

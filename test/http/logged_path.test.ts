@@ -15,3 +15,8 @@ test('the log shows paths with ids, and hides queries and secrets in paths', () 
   assert.equal(loggedPath(`/${encodeURIComponent(secret)}`), '/[hidden]');
   assert.equal(loggedPath(`/apps/${id}${id}`), '/apps/[hidden]');
 });
+
+test('attack: a long path does not fill the log', () => {
+  assert.equal(loggedPath('/short'.repeat(2_000)).length, 513);
+  assert.equal(loggedPath(`/${'x'.repeat(16_000)}`), '/[hidden]');
+});

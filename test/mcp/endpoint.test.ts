@@ -49,6 +49,8 @@ test('agents 2: a body that is not one message is refused, with the id if it is 
   await refused([], -32_600, null);
   await refused({ jsonrpc: '2.0', id: null, method: 'tools/list' }, -32_600, null);
   await refused({ jsonrpc: '2.0', id: {}, method: 'tools/list' }, -32_600, null);
+  // Each event of a stream repeats it.
+  await refused({ jsonrpc: '2.0', id: 'a'.repeat(257), method: 'tools/list' }, -32_600, null);
   await refused({ jsonrpc: '2.0', id: 'a', result: {} }, -32_600, 'a');
   await refused({ jsonrpc: '1.0', id: 7, method: 'tools/list' }, -32_600, 7);
   await refused({ jsonrpc: '2.0', id: 7, method: 5 }, -32_600, 7);

@@ -176,7 +176,9 @@ test('oauth 74: an address has a limit of pushed requests and authorization star
     { after },
     { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' },
   );
+  // Apps with credentials have limits of their own (rate_limit.test.ts).
   const app = await createTestClient(limited, {
+    authMethod: 'none',
     grantTypes: ['authorization_code', deviceCodeGrantType],
   });
   const form = {

@@ -6,9 +6,11 @@ import { newOpaqueToken } from '../../src/oauth/opaque_token.ts';
 import { requester } from '../support/clients/api_client.ts';
 import {
   basic,
+  createPkce,
   createTestAccount,
   createTestClient,
   mintAccessToken,
+  obtainCode,
   postForm,
 } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
@@ -279,4 +281,106 @@ test('attack: one /64 does not use up its /48’s limit', async () => {
   for (let index = 0; index < 12; index += 1) await from('2001:db8:99:1::1');
   assert.equal(await from('2001:db8:99:1::2'), 429);
   assert.equal(await from('2001:db8:99:2::1'), 401);
+});
+
+/** An app of the operator that redeems codes. */
+function createWebApp() {
+  return createTestClient(server, {
+    grantTypes: ['authorization_code', 'client_credentials'],
+    scopes: ['read:posts'],
+  });
+}
+
+test('attack: requests without credentials do not keep out an app that has authenticated from their address', async () => {
+  const [app, unknown] = [await createWebApp(), await createWebApp()];
+  const address = '203.0.113.60';
+  const authorization = basic(app.id, app.secret ?? '');
+  await startOfMinute();
+  assert.equal((await ask('/oauth/token', address, { authorization }, forToken)).status, 200);
+  for (let index = 0; index < 5; index += 1) await ask('/oauth/token', address, {}, { grant_type: 'x' });
+  assert.equal((await ask('/oauth/token', address, {}, { grant_type: 'x' })).status, 429);
+  for (const path of ['/oauth/token', '/oauth/introspect', '/oauth/revoke']) {
+    const { status } = await ask(path, address, { authorization }, { ...forToken, token: 'x' });
+    assert.equal(status, 200, path);
+  }
+  const others = { authorization: basic(unknown.id, unknown.secret ?? '') };
+  assert.equal(
+    (await ask('/oauth/token', address, others, forToken)).status,
+    429,
+    'an app that is new there',
+  );
+  // Guesses of its secret from there have a limit, too.
+  const wrong = { authorization: basic(app.id, 'wrong') };
+  const statuses: number[] = [];
+  for (let index = 0; index < 32; index += 1) {
+    statuses.push((await ask('/oauth/token', address, wrong, forToken)).status);
+  }
+  assert.deepEqual(statuses, [...Array(30).fill(401), 429, 429]);
+  const elsewhere = await ask('/oauth/token', '203.0.113.61', { authorization }, forToken);
+  assert.equal(elsewhere.status, 200);
+});
+
+test('attack: what strangers begin at an app’s address does not count for its pushed and device requests', async () => {
+  const app = await createTestClient(server, {
+    grantTypes: ['authorization_code', 'client_credentials', 'urn:ietf:params:oauth:grant-type:device_code'],
+    scopes: ['read:posts'],
+  });
+  const address = '203.0.113.70';
+  const headers = { authorization: basic(app.id, app.secret ?? '') };
+  const pushed = {
+    client_id: app.id,
+    response_type: 'code',
+    redirect_uri: app.redirectUri,
+    scope: 'read:posts',
+    code_challenge: createPkce().challenge,
+    code_challenge_method: 'S256',
+  };
+  await startOfMinute();
+  assert.equal((await ask('/oauth/token', address, headers, forToken)).status, 200);
+  for (let index = 0; index < 5; index += 1) await ask('/oauth/par', address, {}, { client_id: 'none' });
+  assert.equal((await ask('/oauth/par', address, {}, { client_id: 'none' })).status, 429);
+  const statuses: number[] = [];
+  for (let index = 0; index < 32; index += 1) {
+    const [path, form] =
+      index % 2 === 0 ? ['/oauth/par', pushed] : ['/oauth/device', { scope: 'read:posts' }];
+    statuses.push((await ask(path as string, address, headers, form as Record<string, string>)).status);
+  }
+  assert.deepEqual(new Set(statuses.slice(0, 30)), new Set([200, 201]));
+  assert.deepEqual(statuses.slice(30), [429, 429]);
+  assert.equal((await ask('/oauth/token', address, headers, forToken)).status, 200);
+});
+
+test('a client that registered itself begins as many flows as its address may', async () => {
+  const app = await createTestClient(server, {
+    origin: 'registration',
+    grantTypes: ['urn:ietf:params:oauth:grant-type:device_code'],
+    scopes: ['read:posts'],
+  });
+  const headers = { authorization: basic(app.id, app.secret ?? '') };
+  await startOfMinute();
+  const statuses: number[] = [];
+  for (let index = 0; index < 5; index += 1) {
+    statuses.push((await ask('/oauth/device', '203.0.113.80', headers, { scope: 'read:posts' })).status);
+  }
+  assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
+});
+
+test('attack: codes that visitors invent do not use up the limit of the app that redeems them', async () => {
+  const app = await createWebApp();
+  const account = await createTestAccount(server);
+  const headers = { authorization: basic(app.id, app.secret ?? '') };
+  const redeem = (code: string, verifier = 'x'.repeat(43)) =>
+    ask('/oauth/token', '203.0.113.90', headers, {
+      grant_type: 'authorization_code',
+      code,
+      redirect_uri: app.redirectUri,
+      code_verifier: verifier,
+    });
+  const issued = await obtainCode(server, { account, client: app, scopes: ['read:posts'] });
+  await startOfMinute();
+  const statuses: number[] = [];
+  for (let index = 0; index < 32; index += 1) statuses.push((await redeem(newOpaqueToken())).status);
+  assert.deepEqual(statuses, [...Array(30).fill(400), 429, 429]);
+  assert.equal((await ask('/oauth/token', '203.0.113.90', headers, forToken)).status, 200);
+  assert.equal((await redeem(issued.code, issued.verifier)).status, 200, 'a code of this server');
 });

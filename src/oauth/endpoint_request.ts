@@ -1,0 +1,72 @@
+/** What a request to an endpoint where clients authenticate contains, before oidc-provider has read it. */
+
+import type { IncomingMessage } from 'node:http';
+import { type ParsedUrlQuery, parse } from 'node:querystring';
+import { decodeJwt } from 'jose';
+import type { KoaContextWithOIDC } from 'oidc-provider';
+import { stepKey } from '../connections/step.ts';
+
+const bodies = new WeakMap<IncomingMessage, Buffer>();
+
+/** Stores the body of a request for the lifetime of the request object: the body may name the client. */
+export function rememberBody(raw: IncomingMessage, body: Buffer): void {
+  bodies.set(raw, body);
+}
+
+/** The client that a request names. */
+export interface ClaimedClient {
+  id: string;
+  /** Whether the request contains no credentials besides the client id. */
+  isNamedOnly: boolean;
+}
+
+/** The client that a request names, before it is authenticated. */
+export function claimedClient(ctx: KoaContextWithOIDC): ClaimedClient | undefined {
+  const basic = /^basic ([A-Za-z0-9+/=]+)$/i.exec(ctx.get('authorization'))?.[1];
+  if (basic !== undefined) {
+    const [id = ''] = Buffer.from(basic, 'base64').toString().split(':', 1);
+    return { id: String(parse(`id=${id}`).id), isNamedOnly: false };
+  }
+  const form = formOf(ctx);
+  const [id, secret, assertion] = [form.client_id, form.client_secret, form.client_assertion].map(textOf);
+  const claimed = id ?? (assertion === undefined ? undefined : subjectOf(assertion));
+  if (claimed === undefined) return undefined;
+  return { id: claimed, isNamedOnly: secret === undefined && assertion === undefined };
+}
+
+/** What a token request shares with the other steps of its attempt. Nobody but the app knows its code. */
+export function attemptKeys(ctx: KoaContextWithOIDC): string[] {
+  const { code, device_code: device } = formOf(ctx);
+  const [sentCode, sentDevice] = [textOf(code), textOf(device)];
+  if (sentCode !== undefined) return [stepKey('code', sentCode)];
+  return sentDevice === undefined ? [] : [stepKey('device', sentDevice)];
+}
+
+/** The authorization code that a token request redeems. */
+export function redeemedCode(ctx: KoaContextWithOIDC): string | undefined {
+  if (ctx.path !== '/oauth/token') return undefined;
+  const { grant_type: grantType, code } = formOf(ctx);
+  return grantType === 'authorization_code' ? textOf(code) : undefined;
+}
+
+export function introspectedToken(ctx: KoaContextWithOIDC): string | undefined {
+  return ctx.path === '/oauth/introspect' ? textOf(formOf(ctx).token) : undefined;
+}
+
+function formOf(ctx: KoaContextWithOIDC): ParsedUrlQuery {
+  return parse((bodies.get(ctx.req) ?? '').toString());
+}
+
+/** oidc-provider treats an empty parameter as absent. */
+function textOf(value: string | string[] | undefined): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+function subjectOf(assertion: string): string | undefined {
+  try {
+    const { sub } = decodeJwt(assertion);
+    return typeof sub === 'string' ? sub : undefined;
+  } catch {
+    return undefined;
+  }
+}
