@@ -1,11 +1,16 @@
 /**
  * The guard with a rate limit. Requests with a valid token are counted for the token's grant or client; all other
- * requests are counted for their address.
+ * requests are counted for their address. An application of the operator sends requests for all of its users, so it has ten times the limit, and
+ * those that anybody who visits it causes do not count: a visitor could otherwise use up the limit, and nobody could sign in.
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { countAddress, type RateLimiter, type RateState, rateHeaders } from '../http/rate_limit.ts';
 import type { Guard, Principal } from './principal.ts';
+import { operatorScopes } from './scopes.ts';
+
+/** As at the token endpoint. */
+const applicationFactor = 10;
 
 const states = new WeakMap<FastifyRequest, RateState>();
 
@@ -18,7 +23,10 @@ export function limitGuard(guard: Guard, limiter: RateLimiter): Guard {
       if (!isCounted) note(request, countAddress(limiter, '', request.ip));
       throw error;
     });
-    if (!isCounted) note(request, limiter.count(principalKey(principal)));
+    const isOfVisitor = request.routeOptions.config.operation?.isOfVisitors === true;
+    if (!isCounted && !isOfVisitor) {
+      note(request, limiter.count(principalKey(principal), factorOf(principal)));
+    }
     counted.add(request);
     return principal;
   };
@@ -27,6 +35,10 @@ export function limitGuard(guard: Guard, limiter: RateLimiter): Guard {
 /** One key for all tokens of a grant. Client credentials are counted for the client. */
 function principalKey({ grantId, clientId }: Principal): string {
   return grantId === null ? `client:${clientId}` : `grant:${grantId}`;
+}
+
+function factorOf({ grantId, scopes }: Principal): number {
+  return grantId === null && operatorScopes.some((scope) => scopes.has(scope)) ? applicationFactor : 1;
 }
 
 function note(request: FastifyRequest, state: RateState | undefined): void {

@@ -79,6 +79,11 @@ const fixedScopes: readonly Scope[] = [
   },
 ];
 
+/** Only the operator gives them to clients, which act for themselves. */
+export const operatorScopes: readonly string[] = fixedScopes
+  .filter(({ isForUsers }) => !isForUsers)
+  .map(({ name }) => name);
+
 /** OpenID Connect scopes, with the descriptions that users read. */
 export const openidScopes: readonly Scope[] = [
   { name: 'openid', description: 'know who you are', isForUsers: true },

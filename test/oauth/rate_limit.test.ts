@@ -2,10 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { newSecret } from '../../src/crypto/digest.ts';
 import { newOpaqueToken } from '../../src/oauth/opaque_token.ts';
 import { requester } from '../support/clients/api_client.ts';
 import {
   basic,
+  clientToken,
   createPkce,
   createTestAccount,
   createTestClient,
@@ -51,6 +53,21 @@ test('all tokens of a client for itself share one count at the API', async () =>
     statuses.push((await requester(server, String(body.access_token))('GET', '/api')).status);
   }
   assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
+});
+
+test('an application of the operator has ten times the limit, which visitors of its login page do not use up', async () => {
+  const scopes = ['read:accounts', 'write:logins'];
+  const application = await createTestClient(server, { grantTypes: ['client_credentials'], scopes });
+  const send = requester(server, await clientToken(server, application, scopes));
+  await startOfMinute();
+  for (let index = 0; index < 40; index += 1) {
+    assert.equal((await send('GET', `/login-requests/${newSecret()}`)).status, 404);
+    assert.equal((await send('POST', `/login-requests/${newSecret()}/reject`, { json: {} })).status, 404);
+  }
+  const statuses: number[] = [];
+  for (let index = 0; index < 32; index += 1) statuses.push((await send('GET', '/accounts')).status);
+  assert.deepEqual(statuses, [...Array(30).fill(200), 429, 429]);
+  assert.equal((await send('GET', `/login-requests/${newSecret()}`)).status, 404);
 });
 
 test('a client has one limit over the token, introspection and revocation endpoints, from any address', async () => {
