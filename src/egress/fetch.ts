@@ -26,6 +26,8 @@ export interface FetchRequest {
   tenant?: string;
   /** Ends the request before its time. */
   signal?: AbortSignal;
+  /** Called when no turn is left to wait for. */
+  onTurns?: () => void;
 }
 
 /** Limits for requests other than those for small documents. */
@@ -66,7 +68,7 @@ export function createGuardedFetch(options: ConnectorOptions, limits: FetchLimit
   let isClosed = false;
   const fetch: GuardedFetch = async (url, init = {}) => {
     const target = checkUrl(url, options);
-    const { method = 'GET', headers, body, tenant, signal } = init;
+    const { method = 'GET', headers, body, tenant, signal, onTurns } = init;
     if (!isSupported(method)) throw new TypeError(`the method ${method} is not supported`);
     if (isClosed) throw new EgressError('connect_error');
     signal?.throwIfAborted();
@@ -84,11 +86,14 @@ export function createGuardedFetch(options: ConnectorOptions, limits: FetchLimit
     const expire = () => end(new DOMException('The request timed out.', 'TimeoutError'));
     // Turns have times of their own.
     let timer = setTimeout(expire, timeoutMs + turnsWaitMsMax);
+    // That of the name, and that of the tunnel.
+    let turnsLeft = options.proxy === undefined || tenant === undefined ? 1 : 2;
     const onTurn = () => {
       clearTimeout(timer);
       if (!running.has(end)) return;
-      // Behind a proxy, another turn may follow.
-      timer = setTimeout(expire, timeoutMs + (options.proxy === undefined ? 0 : tunnelWaitMsMax));
+      turnsLeft -= 1;
+      if (turnsLeft === 0) onTurns?.();
+      timer = setTimeout(expire, timeoutMs + (turnsLeft === 0 ? 0 : tunnelWaitMsMax));
     };
     running.add(end);
     try {

@@ -27,26 +27,25 @@ export class OriginTurns {
 
   /**
    * Runs a request when it is the owner's turn.
-   * @param url of any path of the server. Others may wait for the response, too (`join`)
-   * @throws TooManyWaitError, or what the request throws
+   * @param url of any path of the server
+   * @param signal ends the wait
+   * @throws TooManyWaitError, NoTurnError, or what the request throws
    */
-  async run<Result>(url: string | URL, owner: string, request: () => Promise<Result>): Promise<Result> {
-    const { origin, href } = new URL(url);
+  async run<Result>(
+    url: string | URL,
+    owner: string,
+    request: () => Promise<Result>,
+    signal?: AbortSignal,
+  ): Promise<Result> {
+    const { origin } = new URL(url);
     const turns = this.#origins.get(origin) ?? new LimitedWork(this.#max, true);
     if (turns.waitingOf(owner) >= this.#waitingMax) throw new TooManyWaitError();
     this.#origins.set(origin, turns);
     try {
-      return await turns.run(owner, request, href);
+      return await turns.run(owner, request, undefined, signal);
     } finally {
       // Strangers choose origins.
       if (turns.isIdle && this.#origins.get(origin) === turns) this.#origins.delete(origin);
     }
-  }
-
-  /** The owner waits for the response to a request that another one may have asked for: the first turn of any of them counts. */
-  join(url: string | URL, owner: string): void {
-    const { origin, href } = new URL(url);
-    const turns = this.#origins.get(origin);
-    if (turns !== undefined && turns.waitingOf(owner) < this.#waitingMax) turns.join(owner, href);
   }
 }

@@ -77,10 +77,15 @@ export async function resolveVetted(
   user: NameUser = nobody,
 ): Promise<string[]> {
   if (isPlain && !mayBePlain(hostname, policy)) throw new EgressError('address_refused');
+  let hasTurn = false;
+  const onTurn = (waitedMs: number) => {
+    hasTurn = true;
+    user.onTurn?.(waitedMs);
+  };
   // Literals are not resolved, but must be checked too.
-  const isLiteral = isIP(hostname) > 0;
-  if (isLiteral || policy.resolveHost !== undefined) user.onTurn?.(0);
-  const addresses = isLiteral ? [hostname] : await resolveName(hostname, policy, user);
+  const addresses =
+    isIP(hostname) > 0 ? [hostname] : await resolveName(hostname, policy, { ...user, onTurn });
+  if (!hasTurn) onTurn(0);
   for (const address of addresses) {
     if (!mayConnect(address, policy, hostname)) throw new EgressError('address_refused');
   }

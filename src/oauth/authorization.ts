@@ -20,7 +20,6 @@ import type { Database } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
 import type { ConnectorOptions } from '../egress/connector.ts';
 import { createGuardedFetch } from '../egress/fetch.ts';
-import { limitRequestRate } from '../egress/shared_fetch.ts';
 import { GrantUse } from '../grants/grant_use.ts';
 import type { Guard } from '../grants/principal.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
@@ -111,7 +110,7 @@ export async function createAuthorization(options: AuthorizationOptions): Promis
   const readCertificate = openCertificateReader(settings, config);
   // Strangers choose the hosts, whose handshakes must not delay requests of others.
   const guarded = createGuardedFetch({ ...options.egress, allowLoopback: config.insecureSubscribers });
-  const outgoing = new OutgoingRequests(limitRequestRate(guarded.fetch));
+  const outgoing = new OutgoingRequests(guarded.fetch);
   const knownNetworks = new KnownNetworks();
   let provider: Provider | undefined;
   let signingKeys: SigningKeys = { privateKeys: [], publicKeys: [] };

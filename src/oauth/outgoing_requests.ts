@@ -5,6 +5,7 @@
 import { type Configuration, Provider } from 'oidc-provider';
 import { fetchBytesMax, type GuardedFetch } from '../egress/fetch.ts';
 import { OriginTurns } from '../egress/origin_turns.ts';
+import { SharedFetch } from '../egress/shared_fetch.ts';
 import { networksOf } from '../http/network.ts';
 import { waitElsewhere } from '../http/overload/request_place.ts';
 
@@ -17,27 +18,29 @@ const waitingMax = 20;
 
 /** Requests to the servers of apps, with their turns. */
 export class OutgoingRequests {
-  readonly #fetch: GuardedFetch;
   readonly #turns = new OriginTurns(outgoingMax, waitingMax);
+  readonly #send: GuardedFetch;
+  readonly #shared: SharedFetch;
 
   constructor(fetch: GuardedFetch) {
-    this.#fetch = fetch;
+    this.#send = (url, { tenant = '', ...request } = {}) =>
+      this.#turns.run(url, tenant, () => fetch(url, { ...request, tenant }), request.signal);
+    this.#shared = new SharedFetch(this.#send);
   }
 
   /** Makes oidc-provider fetch through the guarded connector, because third parties choose every URL that it fetches. */
   get configuration(): Pick<Configuration, 'fetch' | 'fetchResponseBodyLimits'> {
     return {
       fetch: (input, init = {}) => {
-        const { method, headers, body } = init;
-        const url = String(input);
+        const { method = 'GET', headers, body } = init;
+        const { href, origin } = new URL(String(input));
         const request = {
-          ...(method === undefined ? {} : { method }),
           ...(headers === undefined ? {} : { headers }),
-          body,
-          // Of the server's own requests, such as notices, each server has a share of its own.
-          tenant: requester() || new URL(url).origin,
+          tenant: requester() || origin,
         };
-        return waitElsewhere(() => this.#turns.run(url, request.tenant, () => this.#fetch(url, request)));
+        return waitElsewhere(() =>
+          method === 'GET' ? this.#shared.get(href, request) : this.#send(href, { ...request, method, body }),
+        );
       },
       fetchResponseBodyLimits: { jwks_uri: fetchBytesMax, sector_identifier_uri: fetchBytesMax },
     };
@@ -45,14 +48,15 @@ export class OutgoingRequests {
 
   /**
    * The current request is about to wait for the response of a URL. oidc-provider has requests at the same time share one fetch, which must not
-   * wait for the share of whoever happened to begin it.
+   * wait for the turns of whoever happened to begin it.
    */
   join(url: string): void {
-    this.#turns.join(url, requester());
+    const { href, origin } = new URL(url);
+    this.#shared.join(href, requester() || origin);
   }
 }
 
-/** The network of the request that causes this one; none for work of the server. */
+/** The network of the request that causes this one; none for work of the server, such as notices, of which each server has a share of its own. */
 function requester(): string {
   const { ctx } = Provider;
   if (ctx === undefined) return '';

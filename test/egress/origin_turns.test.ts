@@ -21,33 +21,6 @@ test('requests that hang for one owner leave their server to others, and other s
   await Promise.all(hanging);
 });
 
-test('a request that several wait for begins with the first turn of any of them, once', async () => {
-  const turns = new OriginTurns(16, 5);
-  const ends: (() => void)[] = [];
-  const hang = (path: string) =>
-    turns.run(`https://a.example${path}`, 'a', () => new Promise<void>((resolve) => ends.push(resolve)));
-  const hanging = Array.from({ length: 7 }, (_none, index) => hang(`/${index}`));
-  let requests = 0;
-  const shared = turns.run('https://a.example/app', 'a', async () => {
-    requests += 1;
-  });
-  turns.join('https://a.example/other', 'b');
-  turns.join('https://a.example/app', 'b');
-  await shared;
-  assert.equal(ends.length, 7);
-  // What "b" has begun is not begun again by a turn of "a".
-  const next = hang('/next');
-  (ends.shift() as () => void)();
-  await new Promise(setImmediate);
-  assert.equal(ends.length, 7);
-  while (ends.length > 0) {
-    (ends.shift() as () => void)();
-    await new Promise(setImmediate);
-  }
-  await Promise.all([...hanging, next]);
-  assert.equal(requests, 1);
-});
-
 test('a request that fails ends its turn', async () => {
   const turns = new OriginTurns(1, 5);
   const failing = turns.run('https://a.example/', 'a', async () => Promise.reject(new Error('no')));

@@ -55,7 +55,7 @@ test('all tokens of a client for itself share one count at the API', async () =>
   assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
 });
 
-test('an application of the operator has ten times the limit, which visitors of its login page do not use up', async () => {
+test('visitors of a login page do not use up its application’s limit, which is ten times larger', async () => {
   const scopes = ['read:accounts', 'write:logins'];
   const application = await createTestClient(server, { grantTypes: ['client_credentials'], scopes });
   const send = requester(server, await clientToken(server, application, scopes));
