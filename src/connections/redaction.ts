@@ -30,6 +30,10 @@ const secretParameters = [
 
 /** Maximum length of an explanation in characters. */
 const explanationLengthMax = 600;
+/** Characters of a text in which secrets are looked for. */
+const searchedMax = 1_200;
+/** A longer secret is found by its first characters. */
+const markLength = 64;
 /** Maximum length of the id of an unknown app in characters. */
 const unknownIdLengthMax = 200;
 const hidden = '[hidden]';
@@ -50,19 +54,41 @@ const printableAscii = /^[ -~]*$/;
  * @returns text of limited length without secrets and control characters, which PostgreSQL can store
  */
 export function redact(text: string, params: Readonly<Record<string, unknown>> = {}): string {
-  let redacted = text;
-  for (const name of secretParameters) {
-    const value = params[name];
-    // Shorter values are words of the explanation itself.
-    if (typeof value === 'string' && value.length >= 4) redacted = redacted.replaceAll(value, hidden);
-  }
-  redacted = redacted
+  // Shorter values are words of the explanation itself.
+  const secrets = secretParameters
+    .map((name) => params[name])
+    .filter((value) => typeof value === 'string')
+    .filter(({ length }) => length >= 4);
+  const redacted = withoutSecrets(text, secrets)
     // Without the punctuation of the sentence around it.
     .replace(/https?:\/\/[^\s"'<>]*[^\s"'<>.,;:!)]/gi, (url) => withoutQuery(url))
     .replace(tokenForm, hidden)
     .replace(webhookSecretForm, hidden)
     .replace(randomForm, (word) => (idForm.test(word) || parameterForm.test(word) ? word : hidden));
   return printable(redacted, explanationLengthMax);
+}
+
+/** All secrets are looked for in the text as it came: what is put in their place may be another one, and texts would double with each. */
+function withoutSecrets(text: string, secrets: readonly string[]): string {
+  const searched = text.slice(0, searchedMax);
+  const isSecret = new Uint8Array(searched.length);
+  for (const secret of secrets) {
+    const mark = secret.slice(0, markLength);
+    for (let at = searched.indexOf(mark); at >= 0; at = searched.indexOf(mark, at + mark.length)) {
+      isSecret.fill(1, at, at + secret.length);
+    }
+  }
+  // A secret that is cut is found by no mark.
+  const end = text.length > searchedMax ? searchedMax - markLength : searched.length;
+  let shown = '';
+  for (let at = 0; at < end; ) {
+    const isHidden = isSecret[at] === 1;
+    const next = isSecret.indexOf(isHidden ? 0 : 1, at);
+    const to = next < 0 ? end : Math.min(next, end);
+    shown += isHidden ? hidden : searched.slice(at, to);
+    at = to;
+  }
+  return shown;
 }
 
 /**

@@ -19,6 +19,33 @@ test('redact hides secret parameters, tokens, long random text and queries', () 
   assert.equal(redact(`app ${id}`), `app ${id}`);
 });
 
+test('attack: secrets that are parts of what is shown in their place do not make the text long', () => {
+  // Each replaced one of these would make more of the others.
+  const params = Object.fromEntries(
+    ['access_token', 'assertion', 'code', 'nonce', 'state', 'token', 'username', 'user_code'].flatMap(
+      (name, index) => [[name, index % 2 === 0 ? '[hid' : 'den]']],
+    ),
+  );
+  assert.equal(redact('a [hid b den] c [hidden]', params), 'a [hidden] b [hidden] c [hidden]');
+  assert.equal(redact('den][hid'.repeat(5_000), params), '[hidden]');
+});
+
+test('redact hides secrets that are long, cut, repeated or joined', () => {
+  const secret = Array.from({ length: 40 }, (_none, index) => `pass phrase ${index} `).join('');
+  assert.equal(redact(`a ${secret}b`, { password: secret }), 'a [hidden]b');
+  assert.equal(
+    redact('a 1234 5678 12345678 b', { code: '1234', state: '5678' }),
+    'a [hidden] [hidden] [hidden] b',
+  );
+  for (let before = 1_100; before < 1_210; before += 1) {
+    const text = redact(`${'x'.repeat(31).concat(' ').repeat(40).slice(0, before)}hunter2 hunter2`, {
+      password: 'hunter2 hunter2',
+      code: 'x'.repeat(31).concat(' '),
+    });
+    assert.doesNotMatch(text, /hun/);
+  }
+});
+
 test('redact returns text that PostgreSQL stores, of limited length', () => {
   assert.equal(redact('a\u0000b\nc\ud800'), 'a b c\ufffd');
   assert.equal(redact('x y '.repeat(1_000)).length, 600);
