@@ -9,7 +9,10 @@ import { errors, type KoaContextWithOIDC, Provider } from 'oidc-provider';
 import { addressCounters, countGuessInTurn } from '../../accounts/throttle.ts';
 import type { Client } from '../../clients/client.ts';
 import { type SelfDescription, saveDocumentClient } from '../../clients/self_registered.ts';
+import type { Database } from '../../database/database.ts';
+import { TooManyWaitError } from '../../egress/origin_turns.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
+import { NoTurnError } from '../../shared/limited_work.ts';
 import { parseUrl } from '../../shared/url.ts';
 import { type FindByDocument, type FindClient, rememberEpoch } from '../provider_client.ts';
 import type { ProviderOptions } from '../provider_options.ts';
@@ -25,7 +28,10 @@ import { countDocument } from './registration_limit.ts';
 
 /** Bounds on the cache lifetime of a document in seconds, whatever its headers say. */
 const cacheSeconds = { min: 60, max: 86_400 };
-/** Maximum fetches for one network address, in one window of the throttle. */
+/**
+ * Maximum fetches for one network address, in one window of the throttle, without documents of apps that are stored: many users share a network, and anybody there could keep
+ * them from their apps.
+ */
 const fetchesMax = 300;
 
 /** Member that carries the scopes through oidc-provider's validation, which knows only some of them. */
@@ -52,7 +58,7 @@ const requestsWithFetch = new WeakSet<object>();
 type ProviderClient = InstanceType<Provider['Client']>;
 
 /** oidc-provider's configuration of metadata documents. */
-export function documentFeature({ db, settings, outgoing }: ProviderOptions) {
+export function documentFeature({ db, settings, clients, outgoing }: ProviderOptions) {
   return {
     clientIdMetadataDocument: {
       enabled: settings.clientMetadataDocuments,
@@ -60,14 +66,18 @@ export function documentFeature({ db, settings, outgoing }: ProviderOptions) {
       cacheDuration: cacheSeconds,
       async allowFetch(ctx: KoaContextWithOIDC, id: string) {
         requestsWithFetch.add(ctx);
-        const counters = addressCounters('client document', ctx.ip, fetchesMax);
-        const groups = counters.map((counter) => [counter]);
-        if ((await countGuessInTurn(db, groups)) !== null) return false;
-        outgoing.join(id);
-        return true;
+        const isAllowed = clients.isCached(id) || (await countFetch(db, ctx.ip));
+        if (isAllowed) outgoing.join(id);
+        return isAllowed;
       },
     },
   };
+}
+
+/** @returns false above the limit */
+async function countFetch(db: Database, address: string): Promise<boolean> {
+  const groups = addressCounters('client document', address, fetchesMax).map((counter) => [counter]);
+  return (await countGuessInTurn(db, groups)) === null;
 }
 
 /** Whether an id is the URL of a document. oidc-provider validates the URL further (dot segments and more). */
@@ -133,6 +143,8 @@ export function createDocumentFinder(find: FindClient, options: ProviderOptions)
       return withEpoch(client, saved);
     } catch (error) {
       if (!(error instanceof errors.OIDCProviderError)) throw error;
+      // The requests of this network wait for others. The app has done nothing wrong.
+      if (known !== undefined && isUnasked(error)) return 'stored';
       const ctx = Provider.ctx;
       // At the authorization endpoint the user sees the reason. Elsewhere the response is that for an unknown client.
       if (ctx?.oidc.route !== 'authorization') return undefined;
@@ -152,6 +164,12 @@ export function createDocumentFinder(find: FindClient, options: ProviderOptions)
       host,
     );
   }
+}
+
+/** Whether the document was not asked for, because there was no turn. */
+function isUnasked(error: unknown): boolean {
+  if (error instanceof NoTurnError || error instanceof TooManyWaitError) return true;
+  return error instanceof Error && isUnasked(error.cause);
 }
 
 /** Rejects a client from oidc-provider's cache to which the policy was not applied. */
