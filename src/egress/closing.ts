@@ -4,7 +4,7 @@
  * its clients would use them up. So the host closes, or the connection is reset.
  *
  *   response → lingering: the host may still read the request, and close → closed by the host
- *                                                                       → reset after two seconds
+ *                                                                       → reset after two seconds, or when a tunnel needs its place
  *   nothing is wanted any more → reset
  */
 
@@ -16,8 +16,15 @@ const lingerMs = 2_000;
 /** Maximum connections of the thread that linger. With more, the oldest is reset. */
 const lingeringMax = 2_000;
 
-/** By when they are reset, in this order. */
-const lingering = new Map<Socket, number>();
+interface Lingering {
+  /** When it is reset. */
+  until: number;
+  /** Whose connection it is. */
+  tenant: string | null;
+}
+
+/** In the order in which they are reset. */
+const lingering = new Map<Socket, Lingering>();
 let isTimed = false;
 
 /** Closes a connection of which nothing is wanted any more. */
@@ -35,7 +42,7 @@ export function closeAtOnce(socket: Socket): void {
  * counts as delivered.
  * @param respondedAt when, in milliseconds of the monotonic clock
  */
-export function closeAfterResponse(socket: Socket, respondedAt: number): void {
+export function closeAfterResponse(socket: Socket, respondedAt: number, tenant: string | null): void {
   const now = performance.now();
   // A system that has ended may still read what it has not been sent yet.
   const hasEnded = socket.readableEnded && socket.writableLength === 0;
@@ -43,11 +50,25 @@ export function closeAfterResponse(socket: Socket, respondedAt: number): void {
     closeAtOnce(socket);
     return;
   }
-  lingering.set(socket, now + lingerMs);
+  lingering.set(socket, { until: now + lingerMs, tenant });
   socket.once('close', () => lingering.delete(socket)).unref();
   const [[oldest] = []] = lingering;
   if (lingering.size > lingeringMax && oldest !== undefined) closeAtOnce(oldest);
   if (!isTimed) resetAfter(lingerMs);
+}
+
+export function lingeringCount(): number {
+  return lingering.size;
+}
+
+/** Resets the connection that has lingered for longest. @param tenant whose; null for anybody's @returns whether there was one */
+export function resetLingering(tenant: string | null): boolean {
+  for (const [socket, each] of lingering) {
+    if (tenant !== null && each.tenant !== tenant) continue;
+    closeAtOnce(socket);
+    return true;
+  }
+  return false;
 }
 
 function resetAfter(ms: number): void {
@@ -58,7 +79,7 @@ function resetAfter(ms: number): void {
 function resetOld(): void {
   isTimed = false;
   const now = performance.now();
-  for (const [socket, until] of lingering) {
+  for (const [socket, { until }] of lingering) {
     if (until > now) {
       resetAfter(Math.ceil(until - now));
       return;

@@ -2,11 +2,12 @@
  * Turns of tunnels through the egress proxy. Proxies have few connections at once, and a tunnel takes one for as long as it is open, also while its host hangs. So
  * those that are open have a maximum, of which tenants have shares.
  *
- *   wanted → waiting for its turn, while an idle one is closed → opening → open → closed: the next one's turn
+ *   wanted → waiting for its turn, while an unused one is closed → opening → open → closed: the next one's turn
  */
 
 import type { Socket } from 'node:net';
 import { LimitedWork } from '../shared/limited_work.ts';
+import { lingeringCount, resetLingering } from './closing.ts';
 import { type EgressProxy, openTunnel } from './proxy.ts';
 
 /** Milliseconds for which a tunnel waits for its turn. */
@@ -60,11 +61,16 @@ export function isRoomWanted(proxy: EgressProxy | undefined, tenant: string | nu
   return turns.isBusy || (tenant !== null && turns.waitingOf(tenant) > 0);
 }
 
-/** Closes an idle connection of the tenant, or else one of others if that helps it. */
+/**
+ * Closes a connection of the tenant of which nothing is wanted, or else one of others if that helps it: first those that only linger. A host that responded before it has read the
+ * request may then not get the rest of it.
+ */
 function makeRoom({ turns, keepers }: Tunnels, tenant: string): void {
-  if ([...keepers].some((keeper) => keeper.closeIdle(tenant))) return;
-  const idle = [...keepers].reduce((sum, { idleCount }) => sum + idleCount, 0);
-  if (turns.couldBegin(tenant, idle)) [...keepers].some((keeper) => keeper.closeIdle(null));
+  const closeOne = (whose: string | null) =>
+    resetLingering(whose) || [...keepers].some((keeper) => keeper.closeIdle(whose));
+  if (closeOne(tenant)) return;
+  const unused = [...keepers].reduce((sum, { idleCount }) => sum + idleCount, lingeringCount());
+  if (turns.couldBegin(tenant, unused)) closeOne(null);
 }
 
 /**

@@ -118,7 +118,7 @@ export class Http1Connection implements Connection {
     if (!isEncrypted && socket.writableLength > 0) requestBuffer = Buffer.allocUnsafeSlow(bufferBytesMax);
   }
 
-  destroy(): void {
+  destroy(mayLinger = true): void {
     if (this.#isLingering) return;
     this.#isUsable = false;
     if (this.#exchange !== null) {
@@ -127,8 +127,8 @@ export class Http1Connection implements Connection {
       this.#respondedAt = performance.now();
     }
     this.#isLingering =
-      this.#reader.head !== null && !(this.#isCut && this.#requestBytes <= firstFlightBytes);
-    if (this.#isLingering) closeAfterResponse(this.#socket, this.#respondedAt);
+      mayLinger && this.#reader.head !== null && !(this.#isCut && this.#requestBytes <= firstFlightBytes);
+    if (this.#isLingering) closeAfterResponse(this.#socket, this.#respondedAt, this.openedFor);
     else closeAtOnce(this.#socket);
   }
 

@@ -60,7 +60,8 @@ export interface Connection {
   start(exchange: Exchange): void;
   /** What has arrived of the response to the current exchange. */
   readonly parts: ResponseParts;
-  destroy(): void;
+  /** @param mayLinger whether a host that responded early may still read the rest of the request. Default: it may */
+  destroy(mayLinger?: boolean): void;
 }
 
 /** The peer's bytes are not HTTP, or exceed a limit. */

@@ -84,7 +84,7 @@ export class Sender {
         get idleCount() {
           return idle.size;
         },
-        closeIdle: (tenant) => this.#closeOldest(tenant),
+        closeIdle: (tenant) => this.#closeOldest(tenant, false),
       });
     }
     const { clientCertificate: _certificate, ...plain } = options;
@@ -204,8 +204,9 @@ export class Sender {
   };
 
   #returnConnection(connection: Connection, pool: OriginPool, isReusable: boolean): void {
-    if (!isReusable || isRoomWanted(this.#options.proxy, connection.openedFor)) {
-      connection.destroy();
+    const isWanted = isRoomWanted(this.#options.proxy, connection.openedFor);
+    if (!isReusable || isWanted) {
+      connection.destroy(!isWanted);
       return;
     }
     connection.idleSince = performance.now();
@@ -215,11 +216,11 @@ export class Sender {
   }
 
   /** Its pool forgets it later. @param tenant for whom it was opened; null for anybody @returns whether there was one */
-  #closeOldest(tenant: string | null = null): boolean {
+  #closeOldest(tenant: string | null = null, mayLinger = true): boolean {
     const oldest = this.#idle.values().find(({ openedFor }) => tenant === null || openedFor === tenant);
     if (oldest === undefined) return false;
     this.#idle.delete(oldest);
-    oldest.destroy();
+    oldest.destroy(mayLinger);
     return true;
   }
 

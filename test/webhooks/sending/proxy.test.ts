@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createServer as createHttps } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { type EgressProxy, readEgressProxy } from '../../../src/egress/proxy.ts';
 import type { ExchangeResult } from '../../../src/webhooks/sending/exchange.ts';
@@ -41,6 +41,20 @@ async function serveHttps(t: TestContext, name: 'good' | 'self-signed'): Promise
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   t.after(() => {
     server.closeAllConnections();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+async function serveRaw(t: TestContext, onConnection: (socket: Socket) => void): Promise<number> {
+  const sockets = new Set<Socket>();
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.add(socket.on('error', () => {}));
+    onConnection(socket);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
     server.close();
   });
   return (server.address() as AddressInfo).port;
@@ -94,6 +108,21 @@ test('idle tunnels are closed for those that wait', async (t) => {
   const subscribers = await Promise.all(Array.from({ length: 20 }, () => startSubscriber(t)));
   for (const { url } of subscribers) assert.equal((await post(sender, url)).status, 204);
   assert.equal(proxy.asked.length, 20);
+});
+
+test('tunnels of which only the close is left make room for those that wait', async (t) => {
+  const proxy = await startEgressProxy(t);
+  const sender = createSender(t, readEgressProxy(proxy.url, 16));
+  // They leave the close to the sender, which waits two seconds for it.
+  const ports = await Promise.all(
+    Array.from({ length: 40 }, () =>
+      serveRaw(t, (socket) =>
+        socket.once('data', () => socket.write('HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n')),
+      ),
+    ),
+  );
+  const results = await Promise.all(ports.map((port) => post(sender, `http://127.0.0.1:${port}`)));
+  assert.deepEqual(new Set(results.map(({ status }) => status)), new Set([204]));
 });
 
 test('attack: idle tunnels of others take nothing from what a tenant may have', async (t) => {
