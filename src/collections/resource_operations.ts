@@ -117,7 +117,10 @@ export function createOperations(
   return collections.flatMap(withChildren).flatMap((type) => operationsOf(context, type, turns));
 }
 
-/** Characters of lists that a caller has read lately (half of them count after ten seconds) above which its further lists take turns: to make a page of JSON takes PostgreSQL's processor. */
+/**
+ * Characters of lists and embedded lists that a caller has read lately (half of them count after ten seconds) above which its further ones take turns: to make a page
+ * of JSON takes PostgreSQL's processor.
+ */
 const readLatelyMax = 2_097_152;
 
 /** Turns of expensive operations. */
@@ -144,7 +147,7 @@ function operationsOf(
   const writing = { type, action: null, scope: writeScope } as const;
   const operations: ResourceOperation[] = [
     { ...reading, kind: 'list', url: list, handle: listHandler(context, type, list, turns) },
-    { ...reading, kind: 'read', url: one, handle: readHandler(context, type) },
+    { ...reading, kind: 'read', url: one, handle: readHandler(context, type, turns) },
     { ...writing, kind: 'create', method: 'POST', url: list, handle: createHandler(context, type) },
   ];
   if (type.parent !== null) return operations;
@@ -227,13 +230,18 @@ function listShower({ db }: OperationsContext, type: ResourceType, path: string)
   };
 }
 
-function readHandler({ db }: OperationsContext, type: ResourceType): Handler {
+function readHandler({ db }: OperationsContext, type: ResourceType, turns: OperationTurns): Handler {
   const read = createReader(db, type);
   return async ({ request, principal, id, parentId }) => {
     const { fields, expand } = readResourceQuery(type, request.query);
+    const { owner } = callerOfToken(principal);
     const row = await read(principal, id, parentId);
     if (row === undefined) throw notFound(type);
-    const embedded = (await embed(db, principal, cellsOf(type, row), expand, 1, 1)).write(0);
+    const readEmbedded = async () => (await embed(db, principal, cellsOf(type, row), expand, 1, 1)).write(0);
+    const isLarge = expand.length > 0 && turns.read.of(owner) > readLatelyMax;
+    const embedded = isLarge ? await turns.large.run(principal, readEmbedded) : await readEmbedded();
+    // Also what is not sent, because the client has it.
+    turns.read.add(owner, embedded.length);
     const validators = validatorsOf(type, row, principal, fields, embedded);
     const headers = validatorHeaders(validators);
     if (isNotModified(request.headers, validators)) return { status: 304, headers, body: null };

@@ -1,7 +1,7 @@
 /**
  * The guard with a rate limit. Requests with a valid token are counted for the token's grant or client; all other
  * requests are counted for their address. An application of the operator sends requests for all of its users, so it has ten times the limit, and
- * those that anybody who visits it causes do not count: a visitor could otherwise use up the limit, and nobody could sign in.
+ * those that its users and visitors cause one by one do not count: one of them could otherwise use up the limit, and nobody could sign in or have events.
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
@@ -23,8 +23,8 @@ export function limitGuard(guard: Guard, limiter: RateLimiter): Guard {
       if (!isCounted) note(request, countAddress(limiter, '', request.ip));
       throw error;
     });
-    const isOfVisitor = request.routeOptions.config.operation?.isOfVisitors === true;
-    if (!isCounted && !isOfVisitor) {
+    const isUncounted = request.routeOptions.config.operation?.isUncounted === true;
+    if (!isCounted && !isUncounted) {
       note(request, limiter.count(principalKey(principal), factorOf(principal)));
     }
     counted.add(request);

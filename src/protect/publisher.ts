@@ -92,10 +92,11 @@ const batchEventsMax = 1_000;
 const batchCharactersMax = 4_194_304;
 const attemptsDefault = 5;
 const attemptsMax = 20;
-/** Milliseconds: timeout of one request, first pause (doubled with each retry), and longest pause. */
+/** Milliseconds: timeout of one request, first pause (doubled with each retry), its maximum, and that of a pause that the server asks for. */
 const timeoutMs = 15_000;
 const pauseMs = 500;
 const pauseMsMax = 30_000;
+const retryAfterMsMax = 60_000;
 
 /** @throws TypeError if an option is missing or invalid */
 export function createPublisher(options: PublisherOptions): Publisher {
@@ -202,12 +203,12 @@ function isRetryable(outcome: BoundedResponse | Error): boolean {
   return outcome.status === 401 || outcome.status === 429 || outcome.status >= 500;
 }
 
-/** Milliseconds until the next attempt: doubled each time, half of it random, and at least `Retry-After`. */
+/** Milliseconds until the next attempt: doubled each time, half of it random, and at least `Retry-After`, up to a maximum. */
 function pauseAfter(attempt: number, outcome: BoundedResponse | Error): number {
   const doubled = pauseMs * 2 ** (attempt - 1);
   const pause = doubled / 2 + (Math.random() * doubled) / 2;
   const requested = outcome instanceof Error ? 0 : (retryAfterOf(outcome) ?? 0);
-  return Math.min(pauseMsMax, Math.max(pause, requested));
+  return Math.max(Math.min(pauseMsMax, pause), Math.min(retryAfterMsMax, requested));
 }
 
 /** Milliseconds. RFC 9110 section 10.2.3: the header contains seconds or a date. */

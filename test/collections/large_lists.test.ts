@@ -43,3 +43,23 @@ test('attack: lists of a caller that has read much wait only for each other', as
   // Ten may wait.
   assert.ok(statuses.includes(503), statuses.join());
 });
+
+test('attack: large embedded lists count also when the client has them, and take the same turns', async () => {
+  const [large, other] = [await createApiUser(server), await createApiUser(server)];
+  const article = (await large.request('POST', '/articles', { json: { title: 'x', body: 'x' } })).body.id;
+  await sql`
+    insert into article_comments (id, parent_id, author, body)
+    select gen_random_uuid(), ${article}, ${large.account.id}, ${'\u0001'.repeat(10_000)} from generate_series(1, 20)`.execute(
+    server.db,
+  );
+  const url = `/articles/${article}?expand=comments`;
+  const tag = (await large.request('GET', url)).headers.get('etag') ?? '';
+  const again = () => large.request('GET', url, { headers: { 'if-none-match': tag } });
+  for (let count = 0; count < 3; count += 1) assert.equal((await again()).status, 304);
+  const flood = Array.from({ length: 30 }, again);
+  const plain = large.request('GET', `/articles/${article}`);
+  const others = Array.from({ length: 12 }, () => other.request('GET', '/articles?limit=50'));
+  for (const { status } of await Promise.all([...others, plain])) assert.equal(status, 200);
+  const statuses = new Set((await Promise.all(flood)).map(({ status }) => status));
+  assert.deepEqual(statuses, new Set([304, 503]));
+});

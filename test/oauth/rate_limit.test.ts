@@ -55,14 +55,15 @@ test('all tokens of a client for itself share one count at the API', async () =>
   assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
 });
 
-test('visitors of a login page do not use up its application’s limit, which is ten times larger', async () => {
-  const scopes = ['read:accounts', 'write:logins'];
+test('users and visitors do not use up the limit of their application, which is ten times larger', async () => {
+  const scopes = ['read:accounts', 'write:events', 'write:logins'];
   const application = await createTestClient(server, { grantTypes: ['client_credentials'], scopes });
   const send = requester(server, await clientToken(server, application, scopes));
   await startOfMinute();
   for (let index = 0; index < 40; index += 1) {
     assert.equal((await send('GET', `/login-requests/${newSecret()}`)).status, 404);
     assert.equal((await send('POST', `/login-requests/${newSecret()}/reject`, { json: {} })).status, 404);
+    assert.equal((await send('POST', '/events', { json: {} })).status, 422);
   }
   const statuses: number[] = [];
   for (let index = 0; index < 32; index += 1) statuses.push((await send('GET', '/accounts')).status);
