@@ -21,6 +21,7 @@ import { requireHostHeader } from './host_header.ts';
 import { parseJson } from './json.ts';
 import { loggedPath } from './logged_path.ts';
 import { refuseEncodedPaths } from './path_spelling.ts';
+import { limitRedirectLength } from './redirect_length.ts';
 import { limitUnreadResponses } from './unread_responses.ts';
 
 /** Fastify types the handler of its own errors, such as an invalid URL, more narrowly than other error handlers. */
@@ -132,6 +133,7 @@ export function createApplication(
   refuseEncodedPaths(app);
   closeUnreadBodies(app, bodyBytesMax);
   limitUnreadResponses(app);
+  limitRedirectLength(app);
   app.setErrorHandler(handleError);
   app.setNotFoundHandler((request: FastifyRequest, reply) =>
     handleNotFound(app, request, reply, problemPage),

@@ -278,3 +278,21 @@ test('attack: a state that is too long for the headers of a redirect is answered
     if (status === 400) assert.match(await response.text(), /too long for a redirect/);
   }
 });
+
+test('attack: a form whose bytes are longer as a URL is not redirected', async () => {
+  const post = (byte: number) =>
+    fetch(`${server.baseUrl}/oauth/authorize`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/x-www-form-urlencoded' },
+      body: Buffer.concat([Buffer.from('state='), Buffer.alloc(8_000, byte)]),
+      redirect: 'manual',
+    });
+  const short = await post(0x61);
+  assert.equal(short.status, 303);
+  assert.equal(short.headers.get('location')?.length, '/oauth/authorize?state='.length + 8_000);
+  // No UTF-8: each byte becomes a character of nine.
+  const long = await post(0xff);
+  assert.equal(long.status, 400);
+  assert.equal(long.headers.get('location'), null);
+  assert.match(await long.text(), /too long for a redirect/);
+});
