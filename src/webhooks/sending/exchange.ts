@@ -266,9 +266,6 @@ function classify(error: Error): Exclude<AttemptError, 'unexpected_status'> {
   if (error instanceof EgressError) return error.code;
   if (error instanceof ProtocolError) return 'protocol_error';
   const code = (error as NodeJS.ErrnoException).code ?? '';
-  if (error.name === 'HTTPParserError' || code.startsWith('HPE_')) return 'protocol_error';
-  if (code === 'UND_ERR_HEADERS_OVERFLOW' || code === 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH')
-    return 'protocol_error';
   if (code.startsWith('ERR_TLS') || code.startsWith('ERR_SSL')) return 'tls_error';
   return 'connection_error';
 }
