@@ -29,8 +29,8 @@ import { countDocument } from './registration_limit.ts';
 /** Bounds on the cache lifetime of a document in seconds, whatever its headers say. */
 const cacheSeconds = { min: 60, max: 86_400 };
 /**
- * Maximum fetches for one network address, in one window of the throttle, without documents of apps that are stored: many users share a network, and anybody there could keep
- * them from their apps.
+ * Maximum fetches for one network address, in one window of the throttle. Above it, apps that are stored are used as they are: many users share a network, and anybody there
+ * could keep them from their apps.
  */
 const fetchesMax = 300;
 
@@ -54,11 +54,13 @@ const forbiddenMembers = [
 
 /** Requests in which oidc-provider fetched a document instead of using its cache. */
 const requestsWithFetch = new WeakSet<object>();
+/** Requests whose network may cause no more fetches. */
+const requestsAboveLimit = new WeakSet<object>();
 
 type ProviderClient = InstanceType<Provider['Client']>;
 
 /** oidc-provider's configuration of metadata documents. */
-export function documentFeature({ db, settings, clients, outgoing }: ProviderOptions) {
+export function documentFeature({ db, settings, outgoing }: ProviderOptions) {
   return {
     clientIdMetadataDocument: {
       enabled: settings.clientMetadataDocuments,
@@ -66,8 +68,9 @@ export function documentFeature({ db, settings, clients, outgoing }: ProviderOpt
       cacheDuration: cacheSeconds,
       async allowFetch(ctx: KoaContextWithOIDC, id: string) {
         requestsWithFetch.add(ctx);
-        const isAllowed = clients.isCached(id) || (await countFetch(db, ctx.ip));
+        const isAllowed = await countFetch(db, ctx.ip);
         if (isAllowed) outgoing.join(id);
+        else requestsAboveLimit.add(ctx);
         return isAllowed;
       },
     },
@@ -143,9 +146,10 @@ export function createDocumentFinder(find: FindClient, options: ProviderOptions)
       return withEpoch(client, saved);
     } catch (error) {
       if (!(error instanceof errors.OIDCProviderError)) throw error;
-      // The requests of this network wait for others. The app has done nothing wrong.
-      if (known !== undefined && isUnasked(error)) return 'stored';
       const ctx = Provider.ctx;
+      const isAboveLimit = ctx !== undefined && requestsAboveLimit.has(ctx);
+      // Others of this network have used up its fetches or turns. The app has done nothing wrong.
+      if (known !== undefined && (isAboveLimit || isUnasked(error))) return 'stored';
       // At the authorization endpoint the user sees the reason. Elsewhere the response is that for an unknown client.
       if (ctx?.oidc.route !== 'authorization') return undefined;
       // Prevents oidc-provider from fetching the document again to find a redirect URI for the error.

@@ -85,6 +85,9 @@ test('attack: fetches of unknown documents use up those of a network, but not of
   for (let index = 0; index < 300; index += 1) await open(site.url(`/unknown/${index}.json`), shared);
   assert.equal(await open(serveApp(site, '/new.json'), shared), 400);
   assert.equal(site.requests('/new.json'), 0);
+  // It is used as it is stored, until another network has it fetched.
   assert.equal(await open(known, shared), 303);
+  assert.equal(site.requests('/known.json'), 1);
+  assert.equal(await open(known, '198.51.100.1'), 303);
   assert.equal(site.requests('/known.json'), 2);
 });
