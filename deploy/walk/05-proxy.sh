@@ -31,9 +31,9 @@ http {
   scgi_temp_path $WALK/nginx/scgi;
 
   upstream nuncio {
-    server 127.0.0.1:$NODE_PORT;
-    server 127.0.0.1:$((NODE_PORT + 1));
-    server 127.0.0.1:$((NODE_PORT + 2));
+    server 127.0.0.1:$NODE_PORT max_fails=0;
+    server 127.0.0.1:$((NODE_PORT + 1)) max_fails=0;
+    server 127.0.0.1:$((NODE_PORT + 2)) max_fails=0;
     keepalive 64;
   }
   server {
@@ -58,6 +58,7 @@ http {
       proxy_buffering off;
       proxy_buffer_size 32k;
       proxy_buffers 8 32k;
+      proxy_connect_timeout 2s;
       proxy_read_timeout 75s;
     }
   }

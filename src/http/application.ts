@@ -128,10 +128,10 @@ export function createApplication(
     );
     done();
   });
+  closeUnreadBodies(app, bodyBytesMax);
   limitHeadFields(app);
   requireHostHeader(app);
   refuseEncodedPaths(app);
-  closeUnreadBodies(app, bodyBytesMax);
   limitUnreadResponses(app);
   limitRedirectLength(app);
   app.setErrorHandler(handleError);

@@ -17,15 +17,16 @@ import { Problem } from './problem.ts';
 const lingerMs = 1_000;
 
 /**
- * Closes connections whose request body is not read completely.
+ * Closes connections whose request body is not read completely. To be called before other hooks that may respond.
  * @param bytesMax a body with a Content-Length up to this is still read after the response
  */
 export function closeUnreadBodies(app: FastifyInstance, bytesMax: number): void {
   app.addHook('onRequest', (request, reply, done) => {
     const { raw } = request;
+    // The response may close the connection whatever the request asks for.
+    if (hasBody(raw)) keepFromReset(raw);
     if (mayBeLong(raw, bytesMax) || !reply.raw.shouldKeepAlive) {
       reply.raw.once('finish', () => stopReading(raw));
-      keepFromReset(raw);
     }
     done();
   });
@@ -33,6 +34,10 @@ export function closeUnreadBodies(app: FastifyInstance, bytesMax: number): void 
     if (mayBeLong(request.raw, bytesMax) && !request.raw.complete) reply.header('connection', 'close');
     done();
   });
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || headers['content-length'] !== undefined;
 }
 
 function mayBeLong({ headers }: IncomingMessage, bytesMax: number): boolean {
@@ -168,9 +173,7 @@ function tooManyPieces(): Problem {
   });
 }
 
+/** The connection stays open for what `closeUnreadBodies` still reads: nginx takes a close while it sends for a failure of the node. */
 function bodyTooLarge(): Problem {
-  return new Problem(413, 'The body is too large for this resource.', {
-    code: 'body-too-large',
-    headers: { connection: 'close' },
-  });
+  return new Problem(413, 'The body is too large for this resource.', { code: 'body-too-large' });
 }

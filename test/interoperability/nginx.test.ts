@@ -148,13 +148,12 @@ async function withNginx(): Promise<void> {
     assert.equal(stream.complete, false);
   });
 
-  /** nginx sends nobody to a node for ten seconds that it takes for failed. */
-  const disabled = async () =>
-    (await readFile(join(folder, 'error.log'), 'utf8')).match(/upstream server temporarily disabled/g)
-      ?.length ?? 0;
+  /** Failures of nodes, as nginx sees them. */
+  const failures = async () =>
+    (await readFile(join(folder, 'error.log'), 'utf8')).match(/\[error\].*upstream/g)?.length ?? 0;
 
   test('attack: redirects with a long state do not make nginx believe that the nodes have failed', async () => {
-    const before = await disabled();
+    const before = await failures();
     for (const length of [4_000, 4_000, 7_000, 7_000]) {
       const parameters = new URLSearchParams({
         client_id: consoleClientId,
@@ -170,12 +169,12 @@ async function withNginx(): Promise<void> {
       assert.equal(response.statusCode, 302);
       assert.match(String(response.headers.location), /error=login_required/);
     }
-    assert.equal(await disabled(), before);
+    assert.equal(await failures(), before);
     assert.equal(await statusOf('/livez'), 200);
   });
 
   test('attack: bodies that are refused before they have arrived do not, either', async () => {
-    const before = await disabled();
+    const before = await failures();
     const body = Buffer.alloc(15_000_000, ' ');
     for (let count = 0; count < 10; count += 1) {
       const status = await new Promise((resolve, reject) => {
@@ -192,8 +191,35 @@ async function withNginx(): Promise<void> {
       });
       assert.equal(status, 401);
     }
-    assert.equal(await disabled(), before);
+    assert.equal(await failures(), before);
     assert.equal(await statusOf('/livez'), 200);
+  });
+
+  test('attack: bodies that are refused while they arrive do not, nor do they keep others from a node', async () => {
+    const before = await failures();
+    const manyFields = Object.fromEntries(Array.from({ length: 110 }, (_none, index) => [`x-${index}`, 'y']));
+    const post = (path: string, headers: Record<string, string>) =>
+      new Promise((resolve, reject) => {
+        const options = { port: httpsPort, path, method: 'POST', ca: authorityCertificate, headers };
+        request({ host: '127.0.0.1', servername: 'localhost', ...options }, (response) =>
+          response.resume().once('end', () => resolve(response.statusCode)),
+        )
+          .on('error', reject)
+          .end(Buffer.alloc(900_000, ' '));
+      });
+    for (let round = 0; round < 10; round += 1) {
+      const form = { 'content-type': 'application/x-www-form-urlencoded' };
+      const statuses = await Promise.all([
+        post('/oauth/token', form),
+        post('/oauth/authorize', { ...form, 'transfer-encoding': 'chunked' }),
+        post('/device', form),
+        post('/livez', manyFields),
+        post('/api', form),
+      ]);
+      assert.deepEqual(statuses, [413, 413, 413, 431, 405]);
+      assert.deepEqual(await Promise.all([statusOf('/livez'), statusOf('/livez')]), [200, 200]);
+    }
+    assert.equal(await failures(), before);
   });
 
   test('no request fails when one of the nodes stops', async () => {
