@@ -21,7 +21,7 @@ import { requireHostHeader } from './host_header.ts';
 import { parseJson } from './json.ts';
 import { loggedPath } from './logged_path.ts';
 import { refuseEncodedPaths } from './path_spelling.ts';
-import { limitRedirectLength } from './redirect_length.ts';
+import { BoundedResponse } from './response_head.ts';
 import { limitUnreadResponses } from './unread_responses.ts';
 
 /** Fastify types the handler of its own errors, such as an invalid URL, more narrowly than other error handlers. */
@@ -78,6 +78,7 @@ export function createApplication(
     maxHeaderSize: headBytesMax,
     // Node.js's own check for `Host` responds without a problem document.
     requireHostHeader: false,
+    ServerResponse: BoundedResponse,
   };
   const app = Fastify({
     ...(tls === null ? { http: serverOptions } : { https: { ...tls, ...serverOptions } }),
@@ -133,7 +134,6 @@ export function createApplication(
   requireHostHeader(app);
   refuseEncodedPaths(app);
   limitUnreadResponses(app);
-  limitRedirectLength(app);
   app.setErrorHandler(handleError);
   app.setNotFoundHandler((request: FastifyRequest, reply) =>
     handleNotFound(app, request, reply, problemPage),

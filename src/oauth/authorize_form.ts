@@ -6,6 +6,8 @@
 import { stringify } from 'node:querystring';
 import formBody from '@fastify/formbody';
 import type { FastifyInstance } from 'fastify';
+import { Problem } from '../http/problem.ts';
+import { locationLengthMax } from './redirects.ts';
 
 /** Maximum size of the form in bytes, so that it fits into a URL. */
 const formBytesMax = 8_192;
@@ -15,8 +17,12 @@ export function registerAuthorizeForm(app: FastifyInstance): void {
     scope.removeAllContentTypeParsers();
     await scope.register(formBody);
     scope.post('/oauth/authorize', { bodyLimit: formBytesMax }, async (request, reply) => {
-      const query = stringify(request.body as Record<string, string | string[]>);
-      return reply.header('cache-control', 'no-store').redirect(`/oauth/authorize?${query}`, 303);
+      const url = `/oauth/authorize?${stringify(request.body as Record<string, string | string[]>)}`;
+      // Bytes that are no UTF-8 become nine times as long.
+      if (url.length > locationLengthMax) {
+        throw new Problem(400, 'The parameters of the request are too long for a redirect.');
+      }
+      return reply.header('cache-control', 'no-store').redirect(url, 303);
     });
   });
 }

@@ -6,12 +6,16 @@
  */
 import type { KoaContextWithOIDC, Provider } from 'oidc-provider';
 import type { ClientCache } from '../clients/client_cache.ts';
-import { locationLengthMax } from '../http/redirect_length.ts';
 import { isUserAction } from './interaction_binding.ts';
 import type { ProviderOptions, ProviderPages } from './provider_options.ts';
 
 type Options = Pick<ProviderOptions, 'clients' | 'pages'>;
 
+/**
+ * Characters of a redirect. Proxies have a limit for the headers of a response: behind the nginx of docs/operations.md, 32 KiB. nginx takes a longer
+ * one for a failure of the node, and sends nobody there for ten seconds.
+ */
+export const locationLengthMax = 16_384;
 export type ResponseMode = Parameters<Provider['registerResponseMode']>[1];
 type Payload = Parameters<ResponseMode>[2];
 
