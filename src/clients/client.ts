@@ -83,6 +83,11 @@ class ClientError extends Error {
   override readonly name = 'ClientError';
 }
 
+/** Whether a text can be the id of a client (RFC 6749 appendix A.1). Excludes characters that PostgreSQL rejects. */
+export function isClientId(text: string): boolean {
+  return /^[\x21-\x7e]{1,2048}$/.test(text);
+}
+
 /**
  * Registers a client. Does not apply the registration policy for app developers (src/oauth/registration/policy.ts).
  * @returns the client and its secret, which cannot be read again (null for methods without a secret)
@@ -95,8 +100,7 @@ export async function createClient(
   const authMethod = client.authMethod ?? 'client_secret_basic';
   const requirePkce = client.requirePkce ?? true;
   const id = client.id ?? newId();
-  if (!/^[\x21-\x7e]{1,2048}$/.test(id))
-    throw new ClientError('the id must be 1 to 2048 visible ASCII characters');
+  if (!isClientId(id)) throw new ClientError('the id must be 1 to 2048 visible ASCII characters');
   if (client.name.trim() === '') throw new ClientError('the name must not be empty');
   if (authMethod === 'none' && !requirePkce) {
     throw new ClientError('a public client (method "none") requires PKCE');

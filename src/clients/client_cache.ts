@@ -11,7 +11,7 @@ import { Batcher } from '../database/batcher.ts';
 import { asServer, currentUser } from '../database/connection_user.ts';
 import { type Database, withResultsWithin } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
-import { type Client, type Created, findClients } from './client.ts';
+import { type Client, type Created, findClients, isClientId } from './client.ts';
 import { type ClientSecret, findClientSecrets } from './client_secret.ts';
 
 /** A client with its secrets. Each change creates a new object. */
@@ -26,8 +26,6 @@ const cachedBytesMax = 67_108_864;
 const clientBytes = 1_024;
 /** What a lookup may find, as an estimate in bytes: most clients are smaller, a few larger. */
 const foundBytes = 16_384;
-/** RFC 6749 appendix A.1; also excludes characters that PostgreSQL rejects. */
-const clientId = /^[\x21-\x7e]{1,2048}$/;
 /** Milliseconds until an entry expires, with and without a connection for notifications. */
 const cacheMs = 60_000;
 const cacheMsWithoutNotifications = 500;
@@ -54,7 +52,7 @@ export class ClientCache {
         if (isCut) this.#clear();
         // The next request reads the client again.
         else for (const id of payloads) this.#forget(id);
-        return [...payloads].filter((id) => !clientId.test(id)).length;
+        return [...payloads].filter((id) => !isClientId(id)).length;
       },
       onListening: () => this.#clear(),
     });
@@ -71,7 +69,7 @@ export class ClientCache {
     const cached = this.#clients.get(id);
     const maxAgeMs = this.#notifications.isListening ? cacheMs : cacheMsWithoutNotifications;
     if (cached !== undefined && performance.now() - cached.at < maxAgeMs) return cached.found;
-    if (!clientId.test(id)) return undefined;
+    if (!isClientId(id)) return undefined;
     let loading = this.#loading.get(id);
     if (loading === undefined) {
       const owner = currentUser()?.owner ?? '';

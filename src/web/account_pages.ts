@@ -11,12 +11,12 @@ import {
 } from '../accounts/account_link.ts';
 import type { KnownDevices } from '../accounts/known_device.ts';
 import { signIn } from '../accounts/sign_in.ts';
+import { isClientId } from '../clients/client.ts';
 import type { Database } from '../database/database.ts';
 import { withdrawGrantsOfClient } from '../grants/grant.ts';
 import type { ScopeCatalogue } from '../grants/scopes.ts';
 import { readCookie } from '../http/cookie.ts';
 import { type Html, html } from '../http/html.ts';
-import { isStorable } from '../http/json.ts';
 import type { Mailing } from '../notices/mailing.ts';
 import { findWithdrawnApp } from '../oauth/connected_apps.ts';
 import type { LoginSessions } from '../oauth/login_session.ts';
@@ -82,7 +82,7 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const { account, secret, returnTo, isLink } = session;
     const token = formTokens.make(accountContext(secret));
     const { withdrawn } = request.query as Record<string, unknown>;
-    const ended = isText(withdrawn) ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
+    const ended = isClientIdText(withdrawn) ? await findWithdrawnApp(db, account.id, withdrawn) : undefined;
     const wanted = readPlace(request.query);
     const { place, content: apps } = await connectedAppsContent(options, account.id, wanted, token);
     const others = isFirst(place) && (await otherSections(request, options, session, token));
@@ -133,12 +133,12 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     const { client_id: clientId } = request.body as Record<string, unknown>;
     const place = readPlace(request.body);
     let shown = placeUrl(place);
-    if (isText(clientId)) {
+    if (isClientIdText(clientId)) {
       const ended = await withdrawGrantsOfClient(db, accountId, clientId);
-      request.log.info(
-        { account: accountId, client: clientId, grants: ended },
-        'grants withdrawn by their user',
-      );
+      if (ended > 0) {
+        const facts = { account: accountId, client: clientId, grants: ended };
+        request.log.info(facts, 'grants withdrawn by their user');
+      }
       shown = placeUrl(place, { withdrawn: clientId });
     }
     return reply.header('cache-control', 'no-store').redirect(shown, 303);
@@ -276,8 +276,8 @@ function readSecret(request: FastifyRequest, { name }: PageCookie): string | und
 }
 
 /** Whether the value is a single string that the database can store. */
-function isText(value: unknown): value is string {
-  return typeof value === 'string' && isStorable(value);
+function isClientIdText(value: unknown): value is string {
+  return typeof value === 'string' && isClientId(value);
 }
 
 const signInContext = (own: string) => `account-sign-in\n${own}`;
