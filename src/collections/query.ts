@@ -5,7 +5,7 @@
 
 import { isId } from '../crypto/ids.ts';
 import { isStorable } from '../http/json.ts';
-import { Problem, type ValidationError } from '../http/problem.ts';
+import { errorsMax, Problem, type ValidationError } from '../http/problem.ts';
 import { isStorableTime } from './column.ts';
 import { type Expansion, type Field, isChangeable, type ResourceType } from './resource_type.ts';
 import { isValidValue } from './validation.ts';
@@ -110,6 +110,7 @@ function readParameters(
   const choice =
     known.length === 0 ? 'is not a parameter of this request' : `is not one of ${known.join(', ')}`;
   for (const [name, value] of Object.entries(query as Record<string, string | string[]>)) {
+    if (errors.length >= errorsMax) break;
     const pointer = `/${name.slice(0, 100)}`;
     if (!known.includes(name)) errors.push({ pointer, message: choice });
     else if (typeof value !== 'string') errors.push({ pointer, message: 'must be given only once' });

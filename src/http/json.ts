@@ -154,11 +154,12 @@ export function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes('\0');
 }
 
-/** Limit of reported errors. Each names its place, which can be long, so larger bodies get the first error only. */
+/** Limit of reported errors. Each names its place, which can be as long as the body, so large bodies, and those with such a place, get fewer. */
 const errorsMax = 20;
 const collectedBytesMax = 65_536;
+const longPointer = 1_000;
 
-/** Adds errors, up to `max`. @param place names of the members and numbers of the items around the value; only for errors, because it costs time */
+/** Adds errors, up to `max` or to one with a long place. @param place names of the members and numbers of the items around the value; only for errors, because it costs time */
 function findBadValues(
   value: unknown,
   place: (string | number)[],
@@ -174,17 +175,22 @@ function findBadValues(
     place.pop();
   };
   if (Array.isArray(value)) {
-    for (let index = 0; index < value.length && errors.length < max; index += 1) enter(index, value[index]);
+    for (let index = 0; index < value.length && !isEnough(errors, max); index += 1)
+      enter(index, value[index]);
     return;
   }
   for (const name of Object.keys(value)) {
-    if (errors.length >= max) break;
+    if (isEnough(errors, max)) break;
     if (isStorable(name)) enter(name, (value as Record<string, unknown>)[name]);
     else {
       const message = 'has a member whose name contains a NUL character or a lone surrogate';
       errors.push({ pointer: pointerTo(place), message });
     }
   }
+}
+
+function isEnough(errors: readonly ValidationError[], max: number): boolean {
+  return errors.length >= max || (errors.at(-1)?.pointer.length ?? 0) > longPointer;
 }
 
 function whatIsBad(value: unknown): string | undefined {

@@ -20,6 +20,7 @@ const remedies = {
     'It counts the pushed and device requests of the app. Limit how many sign-ins one visitor can begin.',
   appCodes:
     'It counts the codes of the app that were refused. Redeem a code only if its state belongs to the visitor.',
+  appPolls: 'It counts the requests of the app for the tokens of devices on which nobody has signed in yet.',
   appFailures:
     'It counts the requests at one address that named the app and were refused because its credentials are wrong.',
   publicApps: `It counts the requests of apps without credentials at one address. Use each access token until it expires. ${addressRemedy}`,
@@ -48,6 +49,11 @@ export function unknownTokensKey(id: string): Key {
 /** Codes that strangers send to an app. */
 export function refusedCodesKey(id: string): Key {
   return { key: `oauth refused codes:${id}`, factor: clientFactor, remedy: remedies.appCodes };
+}
+
+/** Requests for the tokens of devices on which nobody has signed in. Strangers can have an app ask for any number of them. */
+export function devicePollsKey(id: string): Key {
+  return { key: `oauth device polls:${id}`, factor: clientFactor, remedy: remedies.appPolls };
 }
 
 /** Pushed and device requests of a client. */

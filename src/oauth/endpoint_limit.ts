@@ -10,7 +10,8 @@
  * Visitors of an app cause its pushed and device requests, so these have a limit of their own. Each stores a row: those of clients that
  * registered themselves count against the address, as authorization requests do.
  *
- * Visitors can also bring invented codes, so refused codes have a limit of their own. Above that, only codes that this server issued to the app go on.
+ * Visitors can also bring invented codes, so refused codes have a limit of their own. Above that, only codes that this server issued to the app go on. So have requests for the tokens
+ * of devices on which nobody has signed in.
  *
  * An API (a client that may introspect the tokens of others) asks on behalf of whoever calls it. Its callers must not use up its
  * limit, nor that of other users of their app. So an introspection of an active token counts for its account and app. An introspection of any other
@@ -25,11 +26,12 @@ import { isSelfRegistered } from '../clients/self_registered.ts';
 import { onlyRead } from '../database/connection_user.ts';
 import { introspectionScope } from '../grants/scopes.ts';
 import { Problem } from '../http/problem.ts';
-import { rateHeaders } from '../http/rate_limit.ts';
+import { type RateState, rateHeaders } from '../http/rate_limit.ts';
 import {
   addressBeginKeys,
   clientBeginKey,
   clientKey,
+  devicePollsKey,
   failureKeys,
   holderKey,
   type Key,
@@ -43,6 +45,7 @@ import {
   type ClaimedClient,
   claimedClient,
   introspectedToken,
+  isDevicePoll,
   redeemedCode,
 } from './endpoint_request.ts';
 import { limitedError, reportLimited } from './limited_request.ts';
@@ -86,6 +89,7 @@ class EndpointLimit {
   /** Refuses a request whose limit is reached. @returns whether it did */
   async refuses(ctx: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<boolean> {
     const keys = await this.#keysBefore(ctx, claimed);
+    if (claimed !== undefined && isDevicePoll(ctx)) keys.push(devicePollsKey(claimed.id));
     if (claimed !== undefined && this.#isUnknownToken(ctx)) keys.push(unknownTokensKey(claimed.id));
     for (const key of keys) {
       const problem = this.#reached(key);
@@ -96,17 +100,21 @@ class EndpointLimit {
     const key = refusedCodesKey(claimed.id);
     const problem = this.#reached(key);
     if (problem === undefined || (await this.#isIssued(code, claimed.id))) return false;
+    // Whoever only names the app has the code looked up, too.
+    if (!this.#options.knownNetworks.has(claimed.id, ctx.ip)) this.#note(failureKeys(ctx.ip));
     return this.#refuse(ctx, claimed, key, problem);
   }
 
   /** Counts a finished request. The response headers report the state of the last key. */
   async count(ctx: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<void> {
-    const { limiter } = this.#options;
     if (await this.#isOfApi(ctx)) return this.#countForApi(ctx);
-    for (const { key, factor } of await this.#keysAfter(ctx, claimed)) {
-      const state = limiter.note(key, factor);
-      if (state !== undefined) ctx.set(rateHeaders(state));
-    }
+    const state = this.#note(await this.#keysAfter(ctx, claimed));
+    if (state !== undefined) ctx.set(rateHeaders(state));
+  }
+
+  /** @returns the state of the last key */
+  #note(keys: readonly Key[]): RateState | undefined {
+    return keys.map(({ key, factor }) => this.#options.limiter.note(key, factor)).at(-1);
   }
 
   async #keysBefore(ctx: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<Key[]> {
@@ -135,7 +143,10 @@ class EndpointLimit {
       return isBegin ? addressBeginKeys(ctx.ip) : publicKeys(clientId, ctx.ip);
     }
     knownNetworks.add(clientId, ctx.ip);
-    return isRefusedCode(ctx) ? [refusedCodesKey(clientId)] : this.#keysOfClient(ctx, clientId);
+    if (isRefused(ctx) && redeemedCode(ctx) !== undefined) return [refusedCodesKey(clientId)];
+    return isRefused(ctx) && isDevicePoll(ctx)
+      ? [devicePollsKey(clientId)]
+      : this.#keysOfClient(ctx, clientId);
   }
 
   /** Of a client with credentials. */
@@ -228,9 +239,16 @@ function respond(ctx: KoaContextWithOIDC, { status, headers }: Problem): void {
   ctx.body = { error: limitedError, error_description: 'too many requests, try again later' };
 }
 
-function isRefusedCode(ctx: KoaContextWithOIDC): boolean {
-  if (ctx.status !== 400 || redeemedCode(ctx) === undefined) return false;
-  return (ctx.body as { error?: unknown } | undefined)?.error === 'invalid_grant';
+/** What the responses say if the grant is not valid, or not yet (RFC 6749 section 5.2, RFC 8628 section 3.5). */
+const refusals: ReadonlySet<unknown> = new Set([
+  'invalid_grant',
+  'authorization_pending',
+  'slow_down',
+  'expired_token',
+]);
+
+function isRefused(ctx: KoaContextWithOIDC): boolean {
+  return ctx.status === 400 && refusals.has((ctx.body as { error?: unknown } | undefined)?.error);
 }
 
 /** A JWT is verified without a lookup of the token, and an API introspects only those that it has verified itself. */

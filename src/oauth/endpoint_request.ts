@@ -4,6 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import { type ParsedUrlQuery, parse } from 'node:querystring';
 import { decodeJwt } from 'jose';
 import type { KoaContextWithOIDC } from 'oidc-provider';
+import { deviceCodeGrantType } from '../clients/grant_types.ts';
 import { stepKey } from '../connections/step.ts';
 
 const bodies = new WeakMap<IncomingMessage, Buffer>();
@@ -47,6 +48,11 @@ export function redeemedCode(ctx: KoaContextWithOIDC): string | undefined {
   if (ctx.path !== '/oauth/token') return undefined;
   const { grant_type: grantType, code } = formOf(ctx);
   return grantType === 'authorization_code' ? textOf(code) : undefined;
+}
+
+/** Whether a request asks for the tokens of a device (RFC 8628 section 3.4). */
+export function isDevicePoll(ctx: KoaContextWithOIDC): boolean {
+  return ctx.path === '/oauth/token' && formOf(ctx).grant_type === deviceCodeGrantType;
 }
 
 export function introspectedToken(ctx: KoaContextWithOIDC): string | undefined {

@@ -38,3 +38,12 @@ test('each bad value and name has its place', () => {
     { pointer: '/c', message },
   ]);
 });
+
+test('attack: errors do not repeat the long names around them', () => {
+  const name = '~'.repeat(1_600);
+  const body = Buffer.from(JSON.stringify({ [name]: Array(25).fill('\0') }));
+  assert.throws(
+    () => parseJson(body),
+    (error) => error instanceof Problem && error.errors?.length === 1,
+  );
+});

@@ -402,3 +402,20 @@ test('attack: codes that visitors invent do not use up the limit of the app that
   assert.equal((await ask('/oauth/token', '203.0.113.90', headers, forToken)).status, 200);
   assert.equal((await redeem(issued.code, issued.verifier)).status, 200, 'a code of this server');
 });
+
+test('attack: devices on which nobody signs in do not use up the limit of their app', async () => {
+  const grantType = 'urn:ietf:params:oauth:grant-type:device_code';
+  const app = await createTestClient(server, {
+    grantTypes: ['client_credentials', grantType],
+    scopes: ['read:posts'],
+  });
+  const headers = { authorization: basic(app.id, app.secret ?? '') };
+  await startOfMinute();
+  const { body } = await ask('/oauth/device', '203.0.113.95', headers, { scope: 'read:posts' });
+  const poll = () =>
+    ask('/oauth/token', '203.0.113.95', headers, { grant_type: grantType, device_code: body.device_code });
+  const statuses: number[] = [];
+  for (let index = 0; index < 32; index += 1) statuses.push((await poll()).status);
+  assert.deepEqual(statuses, [...Array(30).fill(400), 429, 429]);
+  assert.equal((await ask('/oauth/token', '203.0.113.95', headers, forToken)).status, 200);
+});
