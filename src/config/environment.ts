@@ -72,7 +72,7 @@ const names = [
   /**
    * Requests per minute; `0` for no limit, also of what accounts add to resources of others. At the API: for
    * each grant, and for each client that acts for itself; ten times the limit if it has a scope that only the
-   * operator gives, and none for `POST /events` and `/login-requests`. At the token, introspection and revocation endpoints,
+   * operator gives, and none for what only such a client may request. At the token, introspection and revocation endpoints,
    * and for pushed and device requests: ten times the limit for each authenticated client. For each address:
    * authorization and login requests, pages of sign-out and devices, reads and changes of registrations, pushed and
    * device requests of clients that registered themselves; and unauthenticated requests. An

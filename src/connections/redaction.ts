@@ -36,12 +36,14 @@ const searchedMax = 1_200;
 const markLength = 64;
 /** Maximum length of the id of an unknown app in characters. */
 const unknownIdLengthMax = 200;
+/** No app has a longer id. */
+const clientIdLengthMax = 2_048;
 const hidden = '[hidden]';
 const tokenForm = /\beyJ[\w-]{8,}(?:\.[\w-]*)*/g;
 /** Secrets of subscriptions. Their base64 has characters that also separate words. */
 const webhookSecretForm = /\bwhsec_[A-Za-z0-9+/=_-]{8,}/g;
 /** Long random text, which is how secrets look. Ids have the form of a UUID, or are URLs. */
-const randomForm = /(?<![\w./-])[A-Za-z0-9_~+-]{32,}(?![\w./-])/g;
+const randomForm = /(?<![\w./~+-])[A-Za-z0-9_~+-]{32,}(?![\w./-])/g;
 const idForm = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 /** Names of parameters and metadata, such as `pushed_authorization_request_endpoint`. */
 const parameterForm = /^[a-z]{2,20}(?:_[a-z]{2,20})+$/;
@@ -111,7 +113,7 @@ export function withoutQuery(text: string): string {
 
 /** The id of an app that is not registered, or null if it may be a secret. Secrets are sent as ids by mistake. */
 export function unknownClientId(value: unknown): string | null {
-  if (typeof value !== 'string' || value === '') return null;
+  if (typeof value !== 'string' || value === '' || value.length > clientIdLengthMax) return null;
   if (/^https?:\/\//i.test(value)) return withoutQuery(value);
   const shown = redact(value);
   // A long passphrase has the form of a name.

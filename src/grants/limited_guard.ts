@@ -1,7 +1,8 @@
 /**
  * The guard with a rate limit. Requests with a valid token are counted for the token's grant or client; all other
  * requests are counted for their address. An application of the operator sends requests for all of its users, so it has ten times the limit, and
- * those that its users and visitors cause one by one do not count: one of them could otherwise use up the limit, and nobody could sign in or have events.
+ * those that nobody else may send do not count: its users and visitors cause them one by one, and one of them could otherwise use up the limit, so that nobody could sign in, have
+ * events or withdraw a grant.
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
@@ -23,8 +24,8 @@ export function limitGuard(guard: Guard, limiter: RateLimiter): Guard {
       if (!isCounted) note(request, countAddress(limiter, '', request.ip));
       throw error;
     });
-    const isUncounted = request.routeOptions.config.operation?.isUncounted === true;
-    if (!isCounted && !isUncounted) {
+    const isForApplications = request.routeOptions.config.operation?.admission.audience === 'machine';
+    if (!isCounted && !isForApplications) {
       note(request, limiter.count(principalKey(principal), factorOf(principal)));
     }
     counted.add(request);

@@ -69,8 +69,6 @@ export interface Operation {
   responses: Readonly<Record<number, ResponseDescription>>;
   /** Whether the response can also be server-sent events. */
   streamsEvents?: boolean;
-  /** Whether users and visitors of an application cause its calls one by one, which then do not count against its limit of requests. */
-  isUncounted?: boolean;
   /** Statuses of problems, without those of every operation with a token and those of every body. */
   problems?: readonly number[];
 }

@@ -5,7 +5,7 @@
 
 import { type IncomingMessage, type OutgoingHttpHeader, ServerResponse } from 'node:http';
 
-/** Characters of all header fields. nginx takes 32 KiB if it is configured as in docs/operations.md. */
+/** Bytes of all header fields. nginx takes 32 KiB if it is configured as in docs/operations.md. */
 const headLengthMax = 24_576;
 
 type Fields = Record<string, OutgoingHttpHeader | undefined>;
@@ -36,8 +36,8 @@ function lengthOf(fields: Fields): number {
   for (const name in fields) {
     const value = fields[name];
     length += name.length;
-    if (typeof value === 'string') length += value.length;
-    else if (Array.isArray(value)) for (const each of value) length += name.length + each.length;
+    if (typeof value === 'string') length += Buffer.byteLength(value);
+    else if (Array.isArray(value)) for (const each of value) length += name.length + Buffer.byteLength(each);
   }
   return length;
 }

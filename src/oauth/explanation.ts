@@ -117,7 +117,7 @@ const rows: readonly Row[] = [
     () =>
       'Expected exactly one of the post_logout_redirect_uris of the app. Correct the app, or register it.',
   ],
-  [/redirect_uri.*(?:match|registered|allowed)|redirect_uris? must/, explainRedirectUri],
+  [/redirect_uri[^_]*(?:match|registered|allowed)|redirect_uris? must/, explainRedirectUri],
   [
     /policy requires PKCE|code_challenge (?:must be|contains)|code_challenge_method|not supported value of code_challenge/,
     () =>
@@ -248,6 +248,9 @@ const byCode: Readonly<Record<string, Explain>> = {
 
 const fallback: Explain = () => 'Compare the request with the documentation at /docs.';
 
+/** More than is shown of it. */
+const reasonLengthMax = 1_200;
+
 /** Explains an error of oidc-provider. */
 export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): Refusal {
   const code = error.error ?? error.name;
@@ -260,7 +263,8 @@ export function explainRefusal(ctx: KoaContextWithOIDC, error: ProviderError): R
     clientKeysReason(error),
   ];
   const known = [...new Set(reasons.filter((reason) => typeof reason === 'string' && reason !== ''))];
-  const reason = known.join(': ');
+  // It may contain what was sent, such as names in the head of a JWT.
+  const reason = known.join(': ').slice(0, reasonLengthMax);
   const facts = {
     reason,
     params,

@@ -92,6 +92,7 @@ export function mountProvider(
       // Runs in the onRequest hook, before Fastify parses the body. The later stages are not used.
       const onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
         if (isPage) reply.headers({ ...pageHeaders });
+        if (isEmbedded(request)) return refuse(embedded(), request, reply, isPage ? pages : null);
         if (hasTooManyParameters(request.url)) {
           return refuse(tooManyParameters(), request, reply, isPage ? pages : null);
         }
@@ -140,6 +141,18 @@ function hasTooManyParameters(url: string): boolean {
   let at = url.indexOf('?');
   for (let count = 0; at >= 0 && count < queryParametersMax; count += 1) at = url.indexOf('&', at + 1);
   return at >= 0;
+}
+
+/**
+ * Whether a page of another site has a browser send the request as one for an image or a script, whose response nobody could read (Fetch Metadata). These must not count
+ * for the network of the browser: a page could keep everybody there from signing in.
+ */
+function isEmbedded({ headers }: FastifyRequest): boolean {
+  return headers['sec-fetch-mode'] === 'no-cors' && headers['sec-fetch-site'] !== 'same-origin';
+}
+
+function embedded(): Problem {
+  return new Problem(403, 'pages of other sites cannot embed this address');
 }
 
 function tooManyParameters(): Problem {

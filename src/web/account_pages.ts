@@ -136,8 +136,10 @@ export function registerAccountPages(app: FastifyInstance, options: AccountPages
     if (isClientIdText(clientId)) {
       const ended = await withdrawGrantsOfClient(db, accountId, clientId);
       if (ended > 0) {
-        const facts = { account: accountId, client: clientId, grants: ended };
-        request.log.info(facts, 'grants withdrawn by their user');
+        request.log.info(
+          { account: accountId, client: clientId, grants: ended },
+          'grants withdrawn by their user',
+        );
       }
       shown = placeUrl(place, { withdrawn: clientId });
     }

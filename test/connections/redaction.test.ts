@@ -66,6 +66,11 @@ test('an unknown app is named only if its id is no secret and no address', () =>
   assert.equal(unknownClientId(['a']), null);
 });
 
+test('attack: an id that no app can have is not searched for secrets', () => {
+  assert.equal(unknownClientId('my app'), 'my app');
+  assert.equal(unknownClientId('my app '.repeat(300)), null);
+});
+
 test('withoutQuery keeps addresses of native apps readable', () => {
   assert.equal(withoutQuery('com.example.app:/callback'), 'com.example.app:/callback');
   assert.equal(withoutQuery('http://localhost:3000/cb#x'), 'http://localhost:3000/cb?…');

@@ -1,11 +1,14 @@
 /** Rate limits by client and by grant, at the API and where clients authenticate. */
 
 import assert from 'node:assert/strict';
+import { request } from 'node:http';
 import { after, test } from 'node:test';
 import { newSecret } from '../../src/crypto/digest.ts';
+import { newId } from '../../src/crypto/ids.ts';
 import { newOpaqueToken } from '../../src/oauth/opaque_token.ts';
 import { requester } from '../support/clients/api_client.ts';
 import {
+  authorizationUrl,
   basic,
   clientToken,
   createPkce,
@@ -56,7 +59,7 @@ test('all tokens of a client for itself share one count at the API', async () =>
 });
 
 test('users and visitors do not use up the limit of their application, which is ten times larger', async () => {
-  const scopes = ['read:accounts', 'write:events', 'write:logins'];
+  const scopes = ['read:accounts', 'write:accounts', 'write:events', 'write:logins'];
   const application = await createTestClient(server, { grantTypes: ['client_credentials'], scopes });
   const send = requester(server, await clientToken(server, application, scopes));
   await startOfMinute();
@@ -64,9 +67,11 @@ test('users and visitors do not use up the limit of their application, which is 
     assert.equal((await send('GET', `/login-requests/${newSecret()}`)).status, 404);
     assert.equal((await send('POST', `/login-requests/${newSecret()}/reject`, { json: {} })).status, 404);
     assert.equal((await send('POST', '/events', { json: {} })).status, 422);
+    assert.equal((await send('GET', '/accounts')).status, 200);
+    assert.equal((await send('DELETE', `/grants/${newId()}`)).status, 404);
   }
   const statuses: number[] = [];
-  for (let index = 0; index < 32; index += 1) statuses.push((await send('GET', '/accounts')).status);
+  for (let index = 0; index < 32; index += 1) statuses.push((await send('GET', '/api')).status);
   assert.deepEqual(statuses, [...Array(30).fill(200), 429, 429]);
   assert.equal((await send('GET', `/login-requests/${newSecret()}`)).status, 404);
 });
@@ -418,4 +423,29 @@ test('attack: devices on which nobody signs in do not use up the limit of their 
   for (let index = 0; index < 32; index += 1) statuses.push((await poll()).status);
   assert.deepEqual(statuses, [...Array(30).fill(400), 429, 429]);
   assert.equal((await ask('/oauth/token', '203.0.113.95', headers, forToken)).status, 200);
+});
+
+test('attack: images and scripts of other sites use up no limit of their visitors’ networks', async () => {
+  const app = await createTestClient(server, { authMethod: 'none' });
+  const address = '203.0.113.98';
+  const { challenge } = createPkce();
+  const url = authorizationUrl(server, app, { code_challenge: challenge, code_challenge_method: 'S256' });
+  // The client of Node.js sets these headers itself.
+  const send = (target: string, method: string, fetchMetadata: Record<string, string>) =>
+    new Promise<number | undefined>((resolve, reject) => {
+      const type = { 'content-type': 'application/x-www-form-urlencoded' };
+      const headers = { 'x-forwarded-for': address, ...type, ...fetchMetadata };
+      request(target, { method, headers }, (response) => resolve(response.resume().statusCode))
+        .on('error', reject)
+        .end(method === 'POST' ? 'grant_type=x' : '');
+    });
+  const embedded = { 'sec-fetch-mode': 'no-cors', 'sec-fetch-site': 'cross-site' };
+  const navigation = { 'sec-fetch-mode': 'navigate', 'sec-fetch-site': 'cross-site' };
+  await startOfMinute();
+  for (let index = 0; index < 5; index += 1) {
+    assert.equal(await send(url, 'GET', embedded), 403);
+    assert.equal(await send(`${server.baseUrl}/oauth/token`, 'POST', embedded), 403);
+  }
+  assert.equal(await send(url, 'GET', navigation), 303);
+  assert.equal(await send(`${server.baseUrl}/oauth/token`, 'POST', {}), 400);
 });

@@ -61,7 +61,6 @@ const LoginAnswered = named('LoginAnswered', Type.Object(redirect, strict));
 
 const common = {
   tag,
-  isUncounted: true,
   admission: machine(loginScope),
   parameters: [
     pathParameter('id', 'The id of the login request.', Type.String({ pattern: '^[A-Za-z0-9_-]{43}$' })),

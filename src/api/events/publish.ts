@@ -63,7 +63,6 @@ export function publishRoutes(kinds: readonly EventKind[]) {
       summary: 'Publish events',
       description:
         'The body is one event or an array of up to 1,000. Either all events are accepted or none. Publishing an event again with the same id has no effect.',
-      isUncounted: true,
       admission: machineToken('write:events'),
       parameters: [keyParameter],
       // Events are stored as the text that was sent, and each is validated by the schema of its kind (events/batch.ts).

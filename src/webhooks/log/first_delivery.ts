@@ -42,7 +42,7 @@ async function readFirstDeliveries(
       where attempts.lane = s.lane and sequence in (
         select sequence from attempts where attempts.lane = s.lane order by sequence limit 1)
       order by started_at limit 1) a
-    where s.grant_id = any(${uuidArray([...grantIds])}::uuid[])
+    where s.grant_id = any(${uuidArray([...grantIds])}::uuid[]) and s.state <> 'ended'
     order by s.grant_id, a.started_at`.execute(db);
   return new Map(rows.map((row) => [row.grantId, stepOf(row)]));
 }
