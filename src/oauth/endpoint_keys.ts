@@ -78,6 +78,11 @@ export function failureKeys(address: string): Key[] {
   return addressKeys('oauth', address, 1, remedies.failures);
 }
 
+/** Those that a page of another site has a browser send. */
+export function embeddedKeys(address: string): Key[] {
+  return addressKeys('oauth embedded', address, 1, remedies.failures);
+}
+
 /** Those that name a client that has authenticated from the address. */
 export function knownFailureKeys(id: string, address: string): Key[] {
   return addressKeys(`oauth failures:${id}`, address, clientFactor, remedies.appFailures);

@@ -32,6 +32,7 @@ import {
   clientBeginKey,
   clientKey,
   devicePollsKey,
+  embeddedKeys,
   failureKeys,
   holderKey,
   type Key,
@@ -46,6 +47,7 @@ import {
   claimedClient,
   introspectedToken,
   isDevicePoll,
+  isEmbedded,
   redeemedCode,
 } from './endpoint_request.ts';
 import { limitedError, reportLimited } from './limited_request.ts';
@@ -118,6 +120,7 @@ class EndpointLimit {
   }
 
   async #keysBefore(ctx: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<Key[]> {
+    if (isEmbedded(ctx.req)) return embeddedKeys(ctx.ip);
     const isBegin = beginPaths.has(ctx.path);
     if (claimed === undefined) return isBegin ? addressBeginKeys(ctx.ip) : failureKeys(ctx.ip);
     const { id, isNamedOnly } = claimed;
@@ -130,6 +133,7 @@ class EndpointLimit {
   }
 
   async #keysAfter(ctx: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<Key[]> {
+    if (isEmbedded(ctx.req)) return embeddedKeys(ctx.ip);
     const { knownNetworks } = this.#options;
     const client: Client | undefined = ctx.status === 401 ? undefined : ctx.oidc?.client;
     const isBegin = beginPaths.has(ctx.path);

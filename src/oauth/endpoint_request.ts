@@ -14,6 +14,14 @@ export function rememberBody(raw: IncomingMessage, body: Buffer): void {
   bodies.set(raw, body);
 }
 
+/**
+ * Whether a page of another site has a browser send the request as one for an image or a script, or as a beacon, whose response nobody can read (Fetch Metadata). These must not
+ * count like others for the network of the browser: any page could keep everybody there from signing in.
+ */
+export function isEmbedded({ headers }: IncomingMessage): boolean {
+  return headers['sec-fetch-mode'] === 'no-cors' && headers['sec-fetch-site'] !== 'same-origin';
+}
+
 /** The client that a request names. */
 export interface ClaimedClient {
   id: string;

@@ -10,7 +10,7 @@ import { readBody } from '../http/body_limit.ts';
 import { mediaType } from '../http/media_types.ts';
 import { Problem } from '../http/problem.ts';
 import { isCostlyUrl } from '../shared/url.ts';
-import { rememberBody } from './endpoint_request.ts';
+import { isEmbedded, rememberBody } from './endpoint_request.ts';
 import type { ProviderPages } from './provider_options.ts';
 import { registrationPath } from './registration/registration.ts';
 import type { RejectIfLimited } from './request_limit.ts';
@@ -50,6 +50,9 @@ const pagePaths = /^\/(?:oauth\/authorize|oauth\/logout|device)(?:\/|$)/;
 
 /** Endpoints whose `token` parameter may be a JWT here, but not in oidc-provider. */
 const jwtTokenPaths = new Set(['/oauth/revoke', '/oauth/introspect']);
+
+/** Apps in a browser revoke tokens by `navigator.sendBeacon` when their page is closed. */
+const beaconPaths = new Set(['/oauth/revoke']);
 
 /** Headers of pages and redirects (RFC 9700 sections 4.2.4 and 4.16). oidc-provider adds the hash of its script. */
 const pageHeaders: Readonly<Record<string, string>> = {
@@ -92,7 +95,9 @@ export function mountProvider(
       // Runs in the onRequest hook, before Fastify parses the body. The later stages are not used.
       const onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
         if (isPage) reply.headers({ ...pageHeaders });
-        if (isEmbedded(request)) return refuse(embedded(), request, reply, isPage ? pages : null);
+        if (isEmbedded(request.raw) && !beaconPaths.has(path)) {
+          return refuse(embedded(), request, reply, isPage ? pages : null);
+        }
         if (hasTooManyParameters(request.url)) {
           return refuse(tooManyParameters(), request, reply, isPage ? pages : null);
         }
@@ -141,14 +146,6 @@ function hasTooManyParameters(url: string): boolean {
   let at = url.indexOf('?');
   for (let count = 0; at >= 0 && count < queryParametersMax; count += 1) at = url.indexOf('&', at + 1);
   return at >= 0;
-}
-
-/**
- * Whether a page of another site has a browser send the request as one for an image or a script, whose response nobody could read (Fetch Metadata). These must not count
- * for the network of the browser: a page could keep everybody there from signing in.
- */
-function isEmbedded({ headers }: FastifyRequest): boolean {
-  return headers['sec-fetch-mode'] === 'no-cors' && headers['sec-fetch-site'] !== 'same-origin';
 }
 
 function embedded(): Problem {

@@ -446,6 +446,11 @@ test('attack: images and scripts of other sites use up no limit of their visitor
     assert.equal(await send(url, 'GET', embedded), 403);
     assert.equal(await send(`${server.baseUrl}/oauth/token`, 'POST', embedded), 403);
   }
+  // Apps revoke tokens by beacons, which have a limit of their own.
+  const revoke = `${server.baseUrl}/oauth/revoke`;
+  const statuses = [];
+  for (let index = 0; index < 5; index += 1) statuses.push(await send(revoke, 'POST', embedded));
+  assert.deepEqual(statuses, [400, 400, 400, 429, 429]);
   assert.equal(await send(url, 'GET', navigation), 303);
   assert.equal(await send(`${server.baseUrl}/oauth/token`, 'POST', {}), 400);
 });
