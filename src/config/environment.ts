@@ -75,7 +75,7 @@ const names = [
    * operator gives, and none for what only such a client may request. At the token, introspection and revocation endpoints,
    * and for pushed and device requests: ten times the limit for each authenticated client. For each address:
    * authorization and login requests, pages of sign-out and devices, reads and changes of registrations, pushed and
-   * device requests of clients that registered themselves; and unauthenticated requests. An
+   * device requests of clients that registered themselves; and requests to these endpoints in which no client authenticates. An
    * IPv6 address counts as its /64; a /48 has three times the limit.
    * @default `600`
    */

@@ -79,8 +79,10 @@ export class Intake {
   #hasRejected = true;
   /** When the inbox was last found empty or another server held the lease, or a pass was committed. */
   #aliveAt = Number.NEGATIVE_INFINITY;
-  /** When this server acquired the lease, or last took rows. */
+  /** When this server acquired the lease, unless its last pass has failed, or last took rows. */
   #progressAt = Number.NEGATIVE_INFINITY;
+  /** Whether the last pass has failed. To acquire the lease again is no progress then: with a slow connection to the database, this server would keep it from the others for ever. */
+  #hasFailed = false;
   /** Whether the last pass took rows: more may wait. */
   #hasTaken = false;
 
@@ -142,6 +144,7 @@ export class Intake {
           this.#lease.forget();
           continue;
         }
+        this.#hasFailed = true;
         onError(error as Error);
         await sleep(failurePauseMs);
       }
@@ -152,7 +155,7 @@ export class Intake {
   /** Whether this server holds the lease. */
   async #mayPass(): Promise<boolean> {
     if (this.#lease.isHeld) return true;
-    this.#progressAt = performance.now();
+    if (!this.#hasFailed) this.#progressAt = performance.now();
     const holder = await this.#lease.acquire();
     // Another server takes rows. If that is stuck, its lease expires.
     if (holder === 'other') this.#aliveAt = performance.now();
@@ -168,6 +171,7 @@ export class Intake {
       const taken = await this.#take(lot, await checkRows(this.#db, lot.rows, catalogue));
       this.#aliveAt = performance.now();
       this.#progressAt = performance.now();
+      this.#hasFailed = false;
       this.#after = lot.lastAccount;
       this.#lotRows = Math.min(lotRowsMax, this.#lotRows * 2);
       if (taken.rejected.length > 0) this.#hasRejected = true;
@@ -182,6 +186,7 @@ export class Intake {
       // A smaller pass, or a rejected row, is progress.
       this.#aliveAt = performance.now();
       this.#progressAt = performance.now();
+      this.#hasFailed = false;
       return true;
     }
     this.#hasTaken = lot.rows.length > 0;

@@ -1,12 +1,12 @@
 /**
- * The guard with a rate limit. Requests with a valid token are counted for the token's grant or client; all other
- * requests are counted for their address. An application of the operator sends requests for all of its users, so it has ten times the limit, and
+ * The guard with a rate limit. Requests with a valid token are counted for the token's grant or client. Those without one are refused whatever their number: a 401 costs
+ * no more than a 429, and agents and apps at an address that others share need it to begin. An application of the operator sends requests for all of its users, so it has ten times the limit, and
  * those that nobody else may send do not count: its users and visitors cause them one by one, and one of them could otherwise use up the limit, so that nobody could sign in, have
  * events or withdraw a grant.
  */
 
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { countAddress, type RateLimiter, type RateState, rateHeaders } from '../http/rate_limit.ts';
+import { type RateLimiter, type RateState, rateHeaders } from '../http/rate_limit.ts';
 import type { Guard, Principal } from './principal.ts';
 import { operatorScopes } from './scopes.ts';
 
@@ -20,10 +20,7 @@ export function limitGuard(guard: Guard, limiter: RateLimiter): Guard {
   return async (request, ...scopes) => {
     // A request is counted once, however often the guard is called for it.
     const isCounted = counted.has(request);
-    const principal = await guard(request, ...scopes).catch((error: unknown) => {
-      if (!isCounted) note(request, countAddress(limiter, '', request.ip));
-      throw error;
-    });
+    const principal = await guard(request, ...scopes);
     const isForApplications = request.routeOptions.config.operation?.admission.audience === 'machine';
     if (!isCounted && !isForApplications) {
       note(request, limiter.count(principalKey(principal), factorOf(principal)));

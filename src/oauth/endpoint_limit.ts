@@ -48,6 +48,7 @@ import {
   introspectedToken,
   isDevicePoll,
   isEmbedded,
+  isOfOtherPage,
   redeemedCode,
 } from './endpoint_request.ts';
 import { limitedError, reportLimited } from './limited_request.ts';
@@ -119,8 +120,17 @@ class EndpointLimit {
     return keys.map(({ key, factor }) => this.#options.limiter.note(key, factor)).at(-1);
   }
 
+  /** Whether a page that is none of the app's has a browser send the request. */
+  async #isEmbedded({ req }: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<boolean> {
+    if (isEmbedded(req)) return true;
+    if (!isOfOtherPage(req)) return false;
+    const cached = await this.#options.clients.find(claimed?.id ?? '').catch(() => undefined);
+    const origins = cached?.client.redirectUris.map((uri) => URL.parse(uri)?.origin) ?? [];
+    return !origins.includes(req.headers.origin);
+  }
+
   async #keysBefore(ctx: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<Key[]> {
-    if (isEmbedded(ctx.req)) return embeddedKeys(ctx.ip);
+    if (await this.#isEmbedded(ctx, claimed)) return embeddedKeys(ctx.ip);
     const isBegin = beginPaths.has(ctx.path);
     if (claimed === undefined) return isBegin ? addressBeginKeys(ctx.ip) : failureKeys(ctx.ip);
     const { id, isNamedOnly } = claimed;
@@ -133,7 +143,7 @@ class EndpointLimit {
   }
 
   async #keysAfter(ctx: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<Key[]> {
-    if (isEmbedded(ctx.req)) return embeddedKeys(ctx.ip);
+    if (await this.#isEmbedded(ctx, claimed)) return embeddedKeys(ctx.ip);
     const { knownNetworks } = this.#options;
     const client: Client | undefined = ctx.status === 401 ? undefined : ctx.oidc?.client;
     const isBegin = beginPaths.has(ctx.path);

@@ -22,6 +22,15 @@ export function isEmbedded({ headers }: IncomingMessage): boolean {
   return headers['sec-fetch-mode'] === 'no-cors' && headers['sec-fetch-site'] !== 'same-origin';
 }
 
+/**
+ * Whether a page of another site may have a browser send the request: it is cross-site, and not the page that the browser shows next. Programs that are no browsers do not send these
+ * headers, so whoever forges them only gets other limits.
+ */
+export function isOfOtherPage({ headers }: IncomingMessage): boolean {
+  const { 'sec-fetch-site': site, 'sec-fetch-dest': destination } = headers;
+  return site === 'cross-site' && destination !== 'document';
+}
+
 /** The client that a request names. */
 export interface ClaimedClient {
   id: string;

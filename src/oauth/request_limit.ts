@@ -7,6 +7,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Problem } from '../http/problem.ts';
 import { countAddress } from '../http/rate_limit.ts';
+import { isOfOtherPage } from './endpoint_request.ts';
 import { addressRemedy, limitedError, reportLimited } from './limited_request.ts';
 import type { ProviderOptions } from './provider_options.ts';
 import { registrationPath } from './registration/registration.ts';
@@ -29,7 +30,7 @@ export function createRequestLimit({
   return (request, reply, path) => {
     if (path !== authorizePath && !otherPaths.has(path)) return false;
     try {
-      countAddress(limiter, 'begin ', request.ip);
+      countAddress(limiter, isOfOtherPage(request.raw) ? 'begin embedded ' : 'begin ', request.ip);
       return false;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;

@@ -431,13 +431,18 @@ test('attack: images and scripts of other sites use up no limit of their visitor
   const { challenge } = createPkce();
   const url = authorizationUrl(server, app, { code_challenge: challenge, code_challenge_method: 'S256' });
   // The client of Node.js sets these headers itself.
-  const send = (target: string, method: string, fetchMetadata: Record<string, string>) =>
+  const send = (
+    target: string,
+    method: string,
+    fetchMetadata: Record<string, string>,
+    body = 'grant_type=x',
+  ) =>
     new Promise<number | undefined>((resolve, reject) => {
       const type = { 'content-type': 'application/x-www-form-urlencoded' };
       const headers = { 'x-forwarded-for': address, ...type, ...fetchMetadata };
       request(target, { method, headers }, (response) => resolve(response.resume().statusCode))
         .on('error', reject)
-        .end(method === 'POST' ? 'grant_type=x' : '');
+        .end(method === 'POST' ? body : '');
     });
   const embedded = { 'sec-fetch-mode': 'no-cors', 'sec-fetch-site': 'cross-site' };
   const navigation = { 'sec-fetch-mode': 'navigate', 'sec-fetch-site': 'cross-site' };
@@ -451,6 +456,22 @@ test('attack: images and scripts of other sites use up no limit of their visitor
   const statuses = [];
   for (let index = 0; index < 5; index += 1) statuses.push(await send(revoke, 'POST', embedded));
   assert.deepEqual(statuses, [400, 400, 400, 429, 429]);
-  assert.equal(await send(url, 'GET', navigation), 303);
+  for (const [mode, destination] of [
+    ['cors', 'empty'],
+    ['cors', 'image'],
+    ['navigate', 'iframe'],
+  ]) {
+    const headers = { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': mode, 'sec-fetch-dest': destination };
+    for (let index = 0; index < 5; index += 1) {
+      await send(url, 'GET', headers as Record<string, string>);
+      await send(`${server.baseUrl}/oauth/token`, 'POST', headers as Record<string, string>);
+    }
+  }
+  assert.equal(await send(url, 'GET', { ...navigation, 'sec-fetch-dest': 'document' }), 303);
   assert.equal(await send(`${server.baseUrl}/oauth/token`, 'POST', {}), 400);
+  // A page of the app itself.
+  const own = { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty' };
+  const body = `grant_type=refresh_token&refresh_token=none&client_id=${app.id}`;
+  const { origin } = new URL(app.redirectUri);
+  assert.equal(await send(`${server.baseUrl}/oauth/token`, 'POST', { ...own, origin }, body), 400);
 });

@@ -8,6 +8,7 @@ import type { ClientCache } from '../../clients/client_cache.ts';
 import { newSecret } from '../../crypto/digest.ts';
 import { newId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
+import { isOfOtherPage } from '../endpoint_request.ts';
 import { isTemporary, respondUnavailable } from '../error_responses.ts';
 import { isUnknownSecret, storedClient } from '../provider_client.ts';
 import type { ProviderOptions } from '../provider_options.ts';
@@ -96,10 +97,11 @@ export function useRegistration(provider: Provider, db: Database, clients: Clien
 
   async function register(ctx: KoaContextWithOIDC, next: () => Promise<void>): Promise<void> {
     const isNew = ctx.path === registrationPath && ctx.method === 'POST';
-    const retryAfter = isNew ? await countRegistration(db, ctx.ip) : undefined;
+    const isOfPage = isOfOtherPage(ctx.req);
+    const retryAfter = isNew ? await countRegistration(db, ctx.ip, isOfPage) : undefined;
     if (retryAfter !== undefined) return refuseTooMany(ctx, retryAfter);
     await next();
-    if (isNew && ctx.status !== 201) await forgiveRegistration(db);
+    if (isNew && ctx.status !== 201) await forgiveRegistration(db, isOfPage);
     if (ctx.status >= 300 || typeof ctx.body !== 'object' || ctx.body === null) return;
     const response = ctx.body as Metadata;
     if (isUnknownSecret(String(response.client_secret))) {

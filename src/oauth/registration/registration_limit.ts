@@ -17,17 +17,26 @@ export const registrationLimits = { remote: 60, all: 1_000 } as const;
 /**
  * Counts one registration. `forgiveRegistration` takes a failed one back from the total, but not from its network.
  * @param remote the network address of the request
+ * @param isOfPage whether a page had a browser send it: any page can, in the networks of all its visitors, so these have counters of their own
  * @returns undefined if the registration may proceed, otherwise the seconds until the next attempt
  */
-export async function countRegistration(db: Database, remote: string): Promise<number | undefined> {
-  return countForAll(db, 'remote', remote, 'all');
+export async function countRegistration(
+  db: Database,
+  remote: string,
+  isOfPage = false,
+): Promise<number | undefined> {
+  return isOfPage
+    ? countForAll(db, 'remote of a page', remote, 'all of pages')
+    : countForAll(db, 'remote', remote, 'all');
 }
 
 /** Takes a failed registration back from the total, which all networks share. */
-export async function forgiveRegistration(db: Database): Promise<void> {
+export async function forgiveRegistration(db: Database, isOfPage = false): Promise<void> {
   await sql`
     update registration_windows set registrations = registrations - 1
-    where subject = ${digest('all')} and registrations > 0 and ends_at >= now()`.execute(db);
+    where subject = ${digest(isOfPage ? 'all of pages' : 'all')} and registrations > 0 and ends_at >= now()`.execute(
+    db,
+  );
 }
 
 /**

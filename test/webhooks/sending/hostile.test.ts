@@ -289,25 +289,25 @@ test('a response after more than eight interim responses, or with very many head
   assert.deepEqual(readAll(interim.repeat(9) + last), ['invalid', undefined, 0]);
   const fields = (count: number) => 'a:b\r\n'.repeat(count);
   const response = (count: number) => `${ok}${fields(count - 1)}Content-Length: 0\r\n\r\n`;
-  assert.deepEqual(readAll(response(1_000)), ['done', 200, 0]);
-  assert.deepEqual(readAll(response(1_001)), ['invalid', undefined, 0]);
-  assert.deepEqual(readAll(`${ok}a: b\r\n${' c\r\n'.repeat(1_000)}\r\n`), ['invalid', undefined, 0]);
-  const hint = `HTTP/1.1 103 Early Hints\r\n${fields(400)}\r\n`;
-  assert.deepEqual(readAll(hint + response(600)), ['done', 200, 0]);
-  assert.deepEqual(readAll(hint + response(601)), ['invalid', undefined, 0]);
+  assert.deepEqual(readAll(response(200)), ['done', 200, 0]);
+  assert.deepEqual(readAll(response(201)), ['invalid', undefined, 0]);
+  assert.deepEqual(readAll(`${ok}a: b\r\n${' c\r\n'.repeat(200)}\r\n`), ['invalid', undefined, 0]);
+  const hint = `HTTP/1.1 103 Early Hints\r\n${fields(80)}\r\n`;
+  assert.deepEqual(readAll(hint + response(120)), ['done', 200, 0]);
+  assert.deepEqual(readAll(hint + response(121)), ['invalid', undefined, 0]);
   assert.deepEqual(readAll(hint.repeat(3)), ['invalid', undefined, 0]);
 });
 
 test('limits of heads count anew for each response, and also for a head that is known', () => {
   const reader = new ResponseReader({ bytes: null, head: null });
-  const last = `${ok}${'a:b\r\n'.repeat(599)}Content-Length: 0\r\n\r\n`;
+  const last = `${ok}${'a:b\r\n'.repeat(119)}Content-Length: 0\r\n\r\n`;
   const hint = (count: number) => `HTTP/1.1 103 Early Hints\r\n${'a:b\r\n'.repeat(count)}\r\n`;
   for (let count = 0; count < 3; count += 1) {
     reader.reset();
-    assert.equal(reader.take(Buffer.from(hint(50).repeat(8) + last)), 'done');
+    assert.equal(reader.take(Buffer.from(hint(10).repeat(8) + last)), 'done');
   }
   reader.reset();
-  assert.equal(reader.take(Buffer.from(hint(401) + last)), 'invalid');
+  assert.equal(reader.take(Buffer.from(hint(81) + last)), 'invalid');
 });
 
 test('a head in thousands of pieces is not copied again for each', (t) => {

@@ -434,7 +434,7 @@ test('webhooks 33, 49, 50: one timeout ends a dripping body and endless headers'
 });
 
 test('webhooks 50: a header block over 16 KiB is protocol_error, also without an end; smaller ones pass', async (t) => {
-  const line = 'X-A: bbbbbbbbbbbbbbbb\r\n';
+  const line = `X-A: ${'b'.repeat(100)}\r\n`;
   const answering = (lines: number) =>
     serveRaw(t, (socket) => {
       socket.write(`HTTP/1.1 200 OK\r\n${line.repeat(lines)}Content-Length: 0\r\n\r\n`);
@@ -451,7 +451,7 @@ test('webhooks 50: a header block over 16 KiB is protocol_error, also without an
   });
   const sender = createSender(t);
   const [below, above, without] = await Promise.all(
-    [await answering(linesMax - 5), await answering(linesMax + 1), endless].map((port) =>
+    [await answering(linesMax - 1), await answering(linesMax + 1), endless].map((port) =>
       post(sender, `http://127.0.0.1:${port}`),
     ),
   );
