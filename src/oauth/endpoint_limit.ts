@@ -130,8 +130,12 @@ class EndpointLimit {
   }
 
   async #keysBefore(ctx: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<Key[]> {
-    if (await this.#isEmbedded(ctx, claimed)) return embeddedKeys(ctx.ip);
     const isBegin = beginPaths.has(ctx.path);
+    if (await this.#isEmbedded(ctx, claimed)) {
+      // Whoever authenticates counts for the client, whatever headers it sends.
+      const ofClaimed = claimed === undefined ? [] : await this.#keysOfClient(ctx, claimed.id);
+      return [...embeddedKeys(ctx.ip), ...ofClaimed];
+    }
     if (claimed === undefined) return isBegin ? addressBeginKeys(ctx.ip) : failureKeys(ctx.ip);
     const { id, isNamedOnly } = claimed;
     if (this.#options.knownNetworks.has(id, ctx.ip)) {
@@ -143,9 +147,10 @@ class EndpointLimit {
   }
 
   async #keysAfter(ctx: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<Key[]> {
-    if (await this.#isEmbedded(ctx, claimed)) return embeddedKeys(ctx.ip);
     const { knownNetworks } = this.#options;
     const client: Client | undefined = ctx.status === 401 ? undefined : ctx.oidc?.client;
+    const isAuthenticated = client !== undefined && client.clientAuthMethod !== 'none';
+    if (!isAuthenticated && (await this.#isEmbedded(ctx, claimed))) return embeddedKeys(ctx.ip);
     const isBegin = beginPaths.has(ctx.path);
     if (client === undefined) {
       const isKnown = claimed !== undefined && knownNetworks.has(claimed.id, ctx.ip);

@@ -475,3 +475,27 @@ test('attack: images and scripts of other sites use up no limit of their visitor
   const { origin } = new URL(app.redirectUri);
   assert.equal(await send(`${server.baseUrl}/oauth/token`, 'POST', { ...own, origin }, body), 400);
 });
+
+test('attack: headers of a browser do not lift the limit of an app with credentials', async () => {
+  const app = await createWebApp();
+  const authorization = basic(app.id, app.secret ?? '');
+  await startOfMinute();
+  const statuses: (number | undefined)[] = [];
+  for (let index = 0; index < 32; index += 1) {
+    const status = await new Promise<number | undefined>((resolve, reject) => {
+      const headers = {
+        authorization,
+        'content-type': 'application/x-www-form-urlencoded',
+        'x-forwarded-for': `192.0.2.${100 + index}`,
+        ...{ 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty' },
+      };
+      request(`${server.baseUrl}/oauth/token`, { method: 'POST', headers }, (response) =>
+        resolve(response.resume().statusCode),
+      )
+        .on('error', reject)
+        .end(new URLSearchParams(forToken).toString());
+    });
+    statuses.push(status);
+  }
+  assert.deepEqual(statuses, [...Array(30).fill(200), 429, 429]);
+});
