@@ -66,7 +66,9 @@ export async function readAckedPlace(
   const { rows } = await sql<{ sequence: string; at: Date }>`
     with place as materialized (
       select least(newest_sequence(l), p.cursor,
-        (select min(sequence) - 1 from retries where lane = l.id and state in ('pending', 'held'))) as sequence
+        -- The index has the order of sequences for each state alone.
+        (select min(sequence) - 1 from retries where lane = l.id and state = 'pending'),
+        (select min(sequence) - 1 from retries where lane = l.id and state = 'held')) as sequence
       from lanes l join lane_progress p on p.lane = l.id where l.id = ${lane}
     )
     select place.sequence, coalesce(

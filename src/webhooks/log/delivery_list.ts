@@ -89,7 +89,7 @@ async function findRange(
   const kept = keptStateOf(filter.status);
   const lowest =
     kept !== null
-      ? await lowestOfState(db, lane, kept, filter, from)
+      ? await lowestOfState(db, lane, kept, filter, { from, lowest: Number(oldest ?? 0) })
       : // A sequence has no gap, so that this is how many there are.
         from - scannedMax;
   return { from, lowest, more: oldest !== null && lowest > Number(oldest) ? lowest : null };
@@ -105,16 +105,17 @@ function keptStateOf(status: DeliveryStatus | null): 'pending' | 'failed' | 'can
   return status === 'failed' || status === 'cancelled' ? status : null;
 }
 
+/** Counts those of other days, too: the index does not know days, and recovered deliveries have old ones among new sequences. */
 async function lowestOfState(
   db: Database,
   lane: number,
   state: string,
   filter: DeliveryFilter,
-  from: number,
+  { from, lowest }: Pick<SequenceRange, 'from' | 'lowest'>,
 ): Promise<number> {
   const { rows } = await sql<{ sequence: string }>`
     select d.sequence from retries d
-    where d.lane = ${lane} and d.state = ${state} and d.sequence < ${from}::bigint and ${ofDays(filter)}
+    where d.lane = ${lane} and d.state = ${state} and d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint
     order by d.sequence desc offset ${scannedMaxFor(filter) - 1}::int limit 1`.execute(db);
   return Number(rows[0]?.sequence ?? 0);
 }
@@ -123,20 +124,22 @@ async function lowestOfState(
 function scanOf(lane: number, filter: DeliveryFilter, { from, lowest }: SequenceRange, limit: number) {
   const { status, kind, since, until } = filter;
   const kept = keptStateOf(status);
-  const within = sql`d.lane = ${lane} and d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint
-    and ${ofDays(filter)}`;
+  const within = sql`d.lane = ${lane} and d.sequence < ${from}::bigint and d.sequence >= ${lowest}::bigint`;
   const source =
     kept !== null
       ? sql`
       select r.lane, r.sequence, r.day, d.event, d.created_at, r.attempts from (
-        select d.lane, d.sequence, d.day, d.attempts from retries d where ${within} and d.state = ${kept}
-        order by d.sequence desc limit ${scannedMaxFor(filter)}
+        select * from (
+          select d.lane, d.sequence, d.day, d.attempts from retries d where ${within} and d.state = ${kept}
+          order by d.sequence desc limit ${scannedMaxFor(filter)}
+        ) as d where ${ofDays(filter)}
       ) as r
       cross join lateral (
         select event, created_at from deliveries
         where lane = r.lane and sequence = r.sequence and day = r.day offset 0
       ) as d`
-      : sql`select d.* from deliveries d where ${within} order by d.sequence desc limit ${scannedMax}`;
+      : sql`
+      select d.* from deliveries d where ${within} and ${ofDays(filter)} order by d.sequence desc limit ${scannedMax}`;
   const conditions = [
     kind === null ? [] : sql`(select kind from events where day = d.day and position = d.event) = ${kind}`,
     status === 'failing' ? sql`d.attempts > 0 and s.state = 'active'` : [],

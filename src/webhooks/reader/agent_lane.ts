@@ -167,10 +167,14 @@ export async function findResumePoint(
       where p.lane = ${place.lane} and not p.is_pulled
       order by d.sequence limit ${comparedMax}::int)
       union all
-      (select d.day, d.event from retries r
-      join deliveries d on d.lane = r.lane and d.sequence = r.sequence and d.day = r.day
-      where r.lane = ${place.lane} and r.sequence <= ${place.sequence}::bigint and r.state in ('pending', 'held')
-      order by r.sequence limit ${comparedMax}::int)
+      -- The index has the order of sequences for each state alone.
+      (select d.day, d.event from (values ('pending'), ('held')) as unfinished (state)
+      cross join lateral (
+        select * from retries r
+        where r.lane = ${place.lane} and r.sequence <= ${place.sequence}::bigint and r.state = unfinished.state
+        order by r.sequence limit ${comparedMax}::int
+      ) as r
+      join deliveries d on d.lane = r.lane and d.sequence = r.sequence and d.day = r.day)
     ),
     earlier as materialized (
       select s.lane, least(
