@@ -66,6 +66,11 @@ export function addressBeginKeys(address: string): Key[] {
   return addressKeys('begin', address, 1, remedies.begins);
 }
 
+/** Requests that a page of another site has a browser send. Any page can, for an app of its own. */
+export function pageBeginKeys(address: string): Key[] {
+  return addressKeys('page begin', address, 1, remedies.begins);
+}
+
 export function publicKeys(id: string, address: string): Key[] {
   return [
     ...addressKeys('oauth public', address, clientFactor, remedies.publicApps),

@@ -10,8 +10,8 @@
  * Visitors of an app cause its pushed and device requests, so these have a limit of their own. Each stores a row: those of clients that
  * registered themselves count against the address, as authorization requests do.
  *
- * Visitors can also bring invented codes, so refused codes have a limit of their own. Above that, only codes that this server issued to the app go on. So have requests for the tokens
- * of devices on which nobody has signed in.
+ * Visitors can also bring invented codes, so refused codes have a limit of their own. Above that, only codes that this server issued to the app go on. Requests for the tokens of
+ * devices have another one. Above that, only those of devices about which somebody has decided go on.
  *
  * An API (a client that may introspect the tokens of others) asks on behalf of whoever calls it. Its callers must not use up its
  * limit, nor that of other users of their app. So an introspection of an active token counts for its account and app. An introspection of any other
@@ -37,6 +37,7 @@ import {
   holderKey,
   type Key,
   knownFailureKeys,
+  pageBeginKeys,
   publicKeys,
   refusedCodesKey,
   unknownTokensKey,
@@ -46,9 +47,9 @@ import {
   type ClaimedClient,
   claimedClient,
   introspectedToken,
-  isDevicePoll,
   isEmbedded,
   isOfOtherPage,
+  type RedeemedCode,
   redeemedCode,
 } from './endpoint_request.ts';
 import { limitedError, reportLimited } from './limited_request.ts';
@@ -92,17 +93,16 @@ class EndpointLimit {
   /** Refuses a request whose limit is reached. @returns whether it did */
   async refuses(ctx: KoaContextWithOIDC, claimed: ClaimedClient | undefined): Promise<boolean> {
     const keys = await this.#keysBefore(ctx, claimed);
-    if (claimed !== undefined && isDevicePoll(ctx)) keys.push(devicePollsKey(claimed.id));
     if (claimed !== undefined && this.#isUnknownToken(ctx)) keys.push(unknownTokensKey(claimed.id));
     for (const key of keys) {
       const problem = this.#reached(key);
       if (problem !== undefined) return this.#refuse(ctx, claimed, key, problem);
     }
-    const code = redeemedCode(ctx);
-    if (claimed === undefined || code === undefined) return false;
-    const key = refusedCodesKey(claimed.id);
+    const redeemed = redeemedCode(ctx);
+    if (claimed === undefined || redeemed === undefined) return false;
+    const key = codesKey(redeemed, claimed.id);
     const problem = this.#reached(key);
-    if (problem === undefined || (await this.#isIssued(code, claimed.id))) return false;
+    if (problem === undefined || (await this.#isRedeemable(redeemed, claimed.id))) return false;
     // Whoever only names the app has the code looked up, too.
     if (!this.#options.knownNetworks.has(claimed.id, ctx.ip)) this.#note(failureKeys(ctx.ip));
     return this.#refuse(ctx, claimed, key, problem);
@@ -136,12 +136,12 @@ class EndpointLimit {
       const ofClaimed = claimed === undefined ? [] : await this.#keysOfClient(ctx, claimed.id);
       return [...embeddedKeys(ctx.ip), ...ofClaimed];
     }
-    if (claimed === undefined) return isBegin ? addressBeginKeys(ctx.ip) : failureKeys(ctx.ip);
+    if (claimed === undefined) return isBegin ? beginKeys(ctx) : failureKeys(ctx.ip);
     const { id, isNamedOnly } = claimed;
     if (this.#options.knownNetworks.has(id, ctx.ip)) {
       return [...knownFailureKeys(id, ctx.ip), ...(await this.#keysOfClient(ctx, id))];
     }
-    if (isBegin) return [...addressBeginKeys(ctx.ip), clientBeginKey(id)];
+    if (isBegin) return [...beginKeys(ctx), clientBeginKey(id)];
     // It may be a public client, or authenticate by certificate.
     return [...failureKeys(ctx.ip), clientKey(id), ...(isNamedOnly ? publicKeys(id, ctx.ip) : [])];
   }
@@ -155,26 +155,22 @@ class EndpointLimit {
     if (client === undefined) {
       const isKnown = claimed !== undefined && knownNetworks.has(claimed.id, ctx.ip);
       if (isKnown) return knownFailureKeys(claimed.id, ctx.ip);
-      return isBegin ? addressBeginKeys(ctx.ip) : failureKeys(ctx.ip);
+      return isBegin ? beginKeys(ctx) : failureKeys(ctx.ip);
     }
     const { clientId, clientAuthMethod } = client;
     if (clientAuthMethod === 'none') {
-      return isBegin ? addressBeginKeys(ctx.ip) : publicKeys(clientId, ctx.ip);
+      return isBegin ? beginKeys(ctx) : publicKeys(clientId, ctx.ip);
     }
     knownNetworks.add(clientId, ctx.ip);
-    if (isRefused(ctx) && redeemedCode(ctx) !== undefined) return [refusedCodesKey(clientId)];
-    return isRefused(ctx) && isDevicePoll(ctx)
-      ? [devicePollsKey(clientId)]
-      : this.#keysOfClient(ctx, clientId);
+    const redeemed = isRefused(ctx) ? redeemedCode(ctx) : undefined;
+    return redeemed === undefined ? this.#keysOfClient(ctx, clientId) : [codesKey(redeemed, clientId)];
   }
 
   /** Of a client with credentials. */
   async #keysOfClient(ctx: KoaContextWithOIDC, id: string): Promise<Key[]> {
     if (!beginPaths.has(ctx.path)) return [clientKey(id)];
     const cached = await this.#options.clients.find(id).catch(() => undefined);
-    return cached === undefined || isSelfRegistered(cached.client)
-      ? addressBeginKeys(ctx.ip)
-      : [clientBeginKey(id)];
+    return cached === undefined || isSelfRegistered(cached.client) ? beginKeys(ctx) : [clientBeginKey(id)];
   }
 
   #reached({ key, factor }: Key): Problem | undefined {
@@ -214,9 +210,12 @@ class EndpointLimit {
     return token !== undefined && isOpaque(token) && !this.#options.verifier.isKnown(token);
   }
 
-  async #isIssued(code: string, clientId: string): Promise<boolean> {
-    const found = await this.#provider.AuthorizationCode.find(code);
-    return found?.clientId === clientId;
+  /** Whether the code was issued to the app, and somebody has decided about it. Here, this is no poll. */
+  async #isRedeemable({ code, isOfDevice }: RedeemedCode, clientId: string): Promise<boolean> {
+    const { AuthorizationCode, DeviceCode } = this.#provider;
+    if (!isOfDevice) return (await AuthorizationCode.find(code))?.clientId === clientId;
+    const found = await DeviceCode.find(code);
+    return found?.clientId === clientId && (found.accountId !== undefined || found.error !== undefined);
   }
 
   /** Whether an API has introspected a token. */
@@ -243,6 +242,16 @@ class EndpointLimit {
       respond(ctx, error);
     }
   }
+}
+
+/** What counts a request that begins a flow for its network. */
+function beginKeys({ req, ip }: KoaContextWithOIDC): Key[] {
+  return isOfOtherPage(req) ? pageBeginKeys(ip) : addressBeginKeys(ip);
+}
+
+/** What counts codes that were refused. */
+function codesKey({ isOfDevice }: RedeemedCode, clientId: string): Key {
+  return isOfDevice ? devicePollsKey(clientId) : refusedCodesKey(clientId);
 }
 
 interface Introspection {

@@ -60,16 +60,20 @@ export function attemptKeys(ctx: KoaContextWithOIDC): string[] {
   return sentDevice === undefined ? [] : [stepKey('device', sentDevice)];
 }
 
-/** The authorization code that a token request redeems. */
-export function redeemedCode(ctx: KoaContextWithOIDC): string | undefined {
-  if (ctx.path !== '/oauth/token') return undefined;
-  const { grant_type: grantType, code } = formOf(ctx);
-  return grantType === 'authorization_code' ? textOf(code) : undefined;
+/** The code that a token request redeems. */
+export interface RedeemedCode {
+  code: string;
+  /** Whether it is that of a device, which asks again until somebody has decided (RFC 8628 section 3.4). */
+  isOfDevice: boolean;
 }
 
-/** Whether a request asks for the tokens of a device (RFC 8628 section 3.4). */
-export function isDevicePoll(ctx: KoaContextWithOIDC): boolean {
-  return ctx.path === '/oauth/token' && formOf(ctx).grant_type === deviceCodeGrantType;
+export function redeemedCode(ctx: KoaContextWithOIDC): RedeemedCode | undefined {
+  if (ctx.path !== '/oauth/token') return undefined;
+  const { grant_type: grantType, code, device_code: deviceCode } = formOf(ctx);
+  const isOfDevice = grantType === deviceCodeGrantType;
+  if (!isOfDevice && grantType !== 'authorization_code') return undefined;
+  const sent = textOf(isOfDevice ? deviceCode : code);
+  return sent === undefined ? undefined : { code: sent, isOfDevice };
 }
 
 export function introspectedToken(ctx: KoaContextWithOIDC): string | undefined {

@@ -16,6 +16,8 @@ import { consoleClientId, isOwnClient } from '../clients/own_clients.ts';
 import { newId } from '../crypto/ids.ts';
 import type { Database } from '../database/database.ts';
 import { adminScope, isClaimAllowed, isSameScope } from '../grants/scopes.ts';
+import { Problem } from '../http/problem.ts';
+import type { RateLimiter } from '../http/rate_limit.ts';
 import { sessionSeconds } from './login_session.ts';
 import { dropAdminScope } from './scope_policy.ts';
 import { type GrantDetails, type PendingGrant, requestState } from './storage/request_state.ts';
@@ -131,6 +133,25 @@ export async function requireReviewedApp(
   if (!review || client.state !== 'unverified' || accountId === undefined) return;
   if (await isMember(db, client.id, accountId)) return;
   throw new errors.AccessDenied('the operator of this server has not verified this app yet');
+}
+
+/** The part of `NUNCIO_RATE_LIMIT` that one user's authorizations of one app have. */
+const authorizationsFactor = 0.1;
+
+/**
+ * Counts an authorization that needs no more of the user. The app redeems its code, within a limit that its users share: one of them, with some
+ * addresses, could use that up.
+ * @throws TemporarilyUnavailable above the limit of the user at the app
+ */
+export function countAuthorization(limiter: RateLimiter, accountId: string, clientId: string): void {
+  try {
+    limiter.count(`oauth authorizations:${clientId} account:${accountId}`, authorizationsFactor);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    throw new errors.TemporarilyUnavailable(
+      'too many sign-ins of one user at this app, try again in a minute',
+    );
+  }
 }
 
 function addClaims(grant: ProviderGrant, claims: string[], scopes: string[]): void {

@@ -18,7 +18,7 @@ import { useErrorResponses } from './error_responses.ts';
 import { accountOfRequest, externalIdClaim } from './external_id_claim.ts';
 import { rotateRefreshToken } from './fapi2.ts';
 import { features, resourceIndicators } from './features.ts';
-import { requireReviewedApp, resolveGrant } from './grant_policy.ts';
+import { countAuthorization, requireReviewedApp, resolveGrant } from './grant_policy.ts';
 import { bindInteractions } from './interaction_binding.ts';
 import { sessionSeconds } from './login_session.ts';
 import { mtlsAuthMethods } from './mtls/mtls.ts';
@@ -73,7 +73,10 @@ export function createProvider(options: ProviderOptions): Provider {
       const cached = await clients.find(ctx.oidc.client?.clientId ?? '');
       if (cached === undefined) return undefined;
       await requireReviewedApp(db, options.apps, ctx, cached.client);
-      return resolveGrant(db, provider, ctx, cached.client);
+      const grant = await resolveGrant(db, provider, ctx, cached.client);
+      const { accountId } = grant ?? {};
+      if (accountId !== undefined) countAuthorization(options.limiter, accountId, cached.client.id);
+      return grant;
     },
     async findAccount(_ctx, id) {
       const account = await accountOfRequest(db, id);

@@ -14,6 +14,7 @@ import { TooManyWaitError } from '../../egress/origin_turns.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { NoTurnError } from '../../shared/limited_work.ts';
 import { parseUrl } from '../../shared/url.ts';
+import { isOfOtherPage } from '../endpoint_request.ts';
 import { type FindByDocument, type FindClient, rememberEpoch } from '../provider_client.ts';
 import type { ProviderOptions } from '../provider_options.ts';
 import { toSelfDescription } from './client_storage.ts';
@@ -68,7 +69,7 @@ export function documentFeature({ db, settings, outgoing }: ProviderOptions) {
       cacheDuration: cacheSeconds,
       async allowFetch(ctx: KoaContextWithOIDC, id: string) {
         requestsWithFetch.add(ctx);
-        const isAllowed = await countFetch(db, ctx.ip);
+        const isAllowed = await countFetch(db, ctx);
         if (isAllowed) outgoing.join(id);
         else requestsAboveLimit.add(ctx);
         return isAllowed;
@@ -77,9 +78,10 @@ export function documentFeature({ db, settings, outgoing }: ProviderOptions) {
   };
 }
 
-/** @returns false above the limit */
-async function countFetch(db: Database, address: string): Promise<boolean> {
-  const groups = addressCounters('client document', address, fetchesMax).map((counter) => [counter]);
+/** Requests that a page of another site has a browser send count apart. @returns false above the limit */
+async function countFetch(db: Database, { req, ip }: KoaContextWithOIDC): Promise<boolean> {
+  const name = isOfOtherPage(req) ? 'client document of a page' : 'client document';
+  const groups = addressCounters(name, ip, fetchesMax).map((counter) => [counter]);
   return (await countGuessInTurn(db, groups)) === null;
 }
 
@@ -136,7 +138,7 @@ export function createDocumentFinder(find: FindClient, options: ProviderOptions)
       if (known !== undefined && !isFetched) {
         return isSame(known, description) ? withEpoch(client, known) : 'stored';
       }
-      if (known === undefined && !(await countDocument(db, Provider.ctx?.ip ?? ''))) {
+      if (known === undefined && !(await mayStore(db))) {
         throw new errors.InvalidClient('too many new apps, try again later');
       }
       if (known !== undefined && isSame(known, description)) return withEpoch(client, known);
@@ -168,6 +170,12 @@ export function createDocumentFinder(find: FindClient, options: ProviderOptions)
       host,
     );
   }
+}
+
+/** Whether one more app may become known. */
+async function mayStore(db: Database): Promise<boolean> {
+  const { ctx } = Provider;
+  return countDocument(db, ctx?.ip ?? '', ctx !== undefined && isOfOtherPage(ctx.req));
 }
 
 /** Whether the document was not asked for, because there was no turn. */

@@ -42,10 +42,14 @@ export async function forgiveRegistration(db: Database, isOfPage = false): Promi
 /**
  * Counts one app that becomes known by its document. The counters are separate from those of registrations.
  * @param remote the network address of the request
+ * @param isOfPage as for `countRegistration`
  * @returns whether the app may be stored
  */
-export async function countDocument(db: Database, remote: string): Promise<boolean> {
-  return (await countForAll(db, 'document', remote, 'all documents')) === undefined;
+export async function countDocument(db: Database, remote: string, isOfPage = false): Promise<boolean> {
+  const wait = isOfPage
+    ? await countForAll(db, 'document of a page', remote, 'all documents of pages')
+    : await countForAll(db, 'document', remote, 'all documents');
+  return wait === undefined;
 }
 
 /** What is refused does not count towards the total, so that nobody locks the others out with it. */

@@ -1,6 +1,9 @@
 /** Client ID metadata documents: apps known by the URL of their metadata, fetched over real TLS. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { get, type IncomingMessage } from 'node:http';
+import { text } from 'node:stream/consumers';
 import { after, test } from 'node:test';
 import { exportJWK, generateKeyPair } from 'jose';
 import { sql } from 'kysely';
@@ -480,6 +483,26 @@ test('oauth 86: an address that introduces too many apps by documents is rate li
   // The limit applies to new apps only.
   assert.match((await ask(known.id)).text, /name="password"/);
   await sql`delete from registration_windows`.execute(server.db);
+  assert.match((await ask(fresh.id)).text, /name="password"/);
+});
+
+test('attack: pages of other sites that have browsers introduce apps leave those of the network alone', async () => {
+  await sql`delete from registration_windows`.execute(server.db);
+  for (const address of ['127.0.0.1', '::1']) {
+    for (let apps = 0; apps < registrationLimits.remote; apps += 1)
+      await countDocument(server.db, address, true);
+  }
+  const fresh = serveClient('/limit-of-page.json');
+  const pkce = { code_challenge: createPkce().challenge, code_challenge_method: 'S256' };
+  const url = authorizationUrl(server, fresh, { ...pkce, scope: 'read:posts' });
+  // The client of Node.js sets these headers itself.
+  const headers = {
+    'sec-fetch-site': 'cross-site',
+    'sec-fetch-mode': 'navigate',
+    'sec-fetch-dest': 'iframe',
+  };
+  const [response] = (await once(get(url, { headers }), 'response')) as [IncomingMessage];
+  assert.match(await text(response), /too many new apps/i);
   assert.match((await ask(fresh.id)).text, /name="password"/);
 });
 
