@@ -127,10 +127,10 @@ async function publishMany(
 }
 
 /** Measures the stranger alone, from a warm state on. */
-export async function measureAlone({ stranger, size }: Stage): Promise<void> {
+export async function measureAlone({ stranger, size }: Stage, seconds = size.of(5, 20)): Promise<void> {
   await stranger.begin();
   await sleep(warmSeconds * 1_000);
-  await stranger.phase('alone', size.of(5, 20));
+  await stranger.phase('alone', seconds);
 }
 
 /**
