@@ -11,7 +11,7 @@
  * registered themselves count against the address, as authorization requests do.
  *
  * Visitors can also bring invented codes, so refused codes have a limit of their own. Above that, only codes that this server issued to the app go on. Requests for the tokens of
- * devices have another one. Above that, only those of devices about which somebody has decided go on.
+ * devices have another one. Above that, those of devices about which somebody has decided go on, and the others are told to ask less often.
  *
  * An API (a client that may introspect the tokens of others) asks on behalf of whoever calls it. Its callers must not use up its
  * limit, nor that of other users of their app. So an introspection of an active token counts for its account and app. An introspection of any other
@@ -102,7 +102,10 @@ class EndpointLimit {
     if (claimed === undefined || redeemed === undefined) return false;
     const key = codesKey(redeemed, claimed.id);
     const problem = this.#reached(key);
-    if (problem === undefined || (await this.#isRedeemable(redeemed, claimed.id))) return false;
+    if (problem === undefined) return false;
+    const state = await this.#stateOf(redeemed, claimed.id);
+    if (state === 'redeemable') return false;
+    if (state === 'undecided') return slowDown(ctx);
     // Whoever only names the app has the code looked up, too.
     if (!this.#options.knownNetworks.has(claimed.id, ctx.ip)) this.#note(failureKeys(ctx.ip));
     return this.#refuse(ctx, claimed, key, problem);
@@ -210,12 +213,16 @@ class EndpointLimit {
     return token !== undefined && isOpaque(token) && !this.#options.verifier.isKnown(token);
   }
 
-  /** Whether the code was issued to the app, and somebody has decided about it. Here, this is no poll. */
-  async #isRedeemable({ code, isOfDevice }: RedeemedCode, clientId: string): Promise<boolean> {
+  /** What a code is for the app. Here, to look for a device's is no poll. */
+  async #stateOf({ code, isOfDevice }: RedeemedCode, clientId: string): Promise<CodeState> {
     const { AuthorizationCode, DeviceCode } = this.#provider;
-    if (!isOfDevice) return (await AuthorizationCode.find(code))?.clientId === clientId;
-    const found = await DeviceCode.find(code);
-    return found?.clientId === clientId && (found.accountId !== undefined || found.error !== undefined);
+    if (!isOfDevice) {
+      const found = await AuthorizationCode.find(code);
+      return found?.clientId === clientId ? 'redeemable' : 'unknown';
+    }
+    const device = await DeviceCode.find(code);
+    if (device?.clientId !== clientId) return 'unknown';
+    return device.accountId === undefined && device.error === undefined ? 'undecided' : 'redeemable';
   }
 
   /** Whether an API has introspected a token. */
@@ -252,6 +259,17 @@ function beginKeys({ req, ip }: KoaContextWithOIDC): Key[] {
 /** What counts codes that were refused. */
 function codesKey({ isOfDevice }: RedeemedCode, clientId: string): Key {
   return isOfDevice ? devicePollsKey(clientId) : refusedCodesKey(clientId);
+}
+
+/** Of a code that an app redeems. Undecided: the device waits for somebody to sign in. */
+type CodeState = 'redeemable' | 'undecided' | 'unknown';
+
+/** Lets the device wait for five seconds more (RFC 8628 section 3.5). With 429 and the rest of the minute, it would wait after somebody has signed in. */
+function slowDown(ctx: KoaContextWithOIDC): true {
+  ctx.status = 400;
+  ctx.set('cache-control', 'no-store');
+  ctx.body = { error: 'slow_down', error_description: 'the app asks for too many devices' };
+  return true;
 }
 
 interface Introspection {
