@@ -11,7 +11,7 @@
  * registered themselves count against the address, as authorization requests do.
  *
  * Visitors can also bring invented codes, so refused codes have a limit of their own. Above that, only codes that this server issued to the app go on. Requests for the tokens of
- * devices have another one. Above that, those of devices about which somebody has decided go on, and the others are told to ask less often.
+ * devices have another one. Above that, those of devices about which somebody has decided go on, and the others get their answer from one look-up.
  *
  * An API (a client that may introspect the tokens of others) asks on behalf of whoever calls it. Its callers must not use up its
  * limit, nor that of other users of their app. So an introspection of an active token counts for its account and app. An introspection of any other
@@ -105,7 +105,7 @@ class EndpointLimit {
     if (problem === undefined) return false;
     const state = await this.#stateOf(redeemed, claimed.id);
     if (state === 'redeemable') return false;
-    if (state === 'undecided') return slowDown(ctx);
+    if (state === 'undecided') return keepWaiting(ctx);
     // Whoever only names the app has the code looked up, too.
     if (!this.#options.knownNetworks.has(claimed.id, ctx.ip)) this.#note(failureKeys(ctx.ip));
     return this.#refuse(ctx, claimed, key, problem);
@@ -264,11 +264,18 @@ function codesKey({ isOfDevice }: RedeemedCode, clientId: string): Key {
 /** Of a code that an app redeems. Undecided: the device waits for somebody to sign in. */
 type CodeState = 'redeemable' | 'undecided' | 'unknown';
 
-/** Lets the device wait for five seconds more (RFC 8628 section 3.5). With 429 and the rest of the minute, it would wait after somebody has signed in. */
-function slowDown(ctx: KoaContextWithOIDC): true {
+/**
+ * Answers as if the request had been read (RFC 8628 section 3.5), without authenticating the client or recording the poll. With 429 and the rest of the minute, the
+ * device would still wait after somebody has signed in.
+ */
+function keepWaiting(ctx: KoaContextWithOIDC): true {
   ctx.status = 400;
   ctx.set('cache-control', 'no-store');
-  ctx.body = { error: 'slow_down', error_description: 'the app asks for too many devices' };
+  ctx.body = {
+    error: 'authorization_pending',
+    error_description:
+      "authorization request is still pending as the end-user hasn't yet completed the user interaction steps",
+  };
   return true;
 }
 
