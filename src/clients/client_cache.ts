@@ -11,6 +11,7 @@ import { Batcher } from '../database/batcher.ts';
 import { asServer, currentUser } from '../database/connection_user.ts';
 import { type Database, withResultsWithin } from '../database/database.ts';
 import type { Notifications } from '../database/notifications.ts';
+import { parsedBytesOf } from '../shared/parsed_bytes.ts';
 import { type Client, type Created, findClients, isClientId } from './client.ts';
 import { type ClientSecret, findClientSecrets } from './client_secret.ts';
 
@@ -20,7 +21,7 @@ export interface CachedClient extends Created {
   secrets: readonly ClientSecret[];
 }
 
-/** Bytes of the cached clients. Anybody can register large ones, and one of those of most apps has less than two thousand. */
+/** Bytes of the cached clients in memory. Anybody can register large ones, and one of those of most apps has some two thousand. */
 const cachedBytesMax = 67_108_864;
 /** What a client takes besides its metadata and its redirect URIs, in bytes. */
 const clientBytes = 1_024;
@@ -116,7 +117,7 @@ export class ClientCache {
 }
 
 function bytesOf({ metadata, redirectUris }: Client): number {
-  return clientBytes + JSON.stringify([metadata, redirectUris]).length;
+  return clientBytes + parsedBytesOf(JSON.stringify([metadata, redirectUris]));
 }
 
 /** Finds clients that are not disabled, with their secrets. */

@@ -6,7 +6,9 @@
 import type { IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { parsedBytesOf } from '../shared/parsed_bytes.ts';
 import { serverWork, takeBodyTurn } from './body_turns.ts';
+import { overloaded } from './overload/refusal.ts';
 import { withoutPlace } from './overload/request_place.ts';
 import { Problem } from './problem.ts';
 
@@ -85,8 +87,14 @@ export function addBodyParser(
   app.addContentTypeParser(type, async (request: FastifyRequest) => {
     const bytes = await readNow(request, request.routeOptions.bodyLimit ?? 0);
     await bodyTurn(request, bytes.length);
+    if (type.endsWith('json')) reserveParsed(request, bytes);
     return parse(bytes, request);
   });
+}
+
+/** Of bodies that have reserved memory. @throws Problem 503 if there is none for what parsing makes of the body */
+function reserveParsed({ bodyReservation }: FastifyRequest, bytes: Buffer): void {
+  if (bodyReservation?.growTo(parsedBytesOf(bytes)) === false) throw overloaded();
 }
 
 /** Resolves when the thread has time for so many bytes of a request's body. Undefined if they are few. */

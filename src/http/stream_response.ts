@@ -21,6 +21,8 @@ export function beginStream(reply: FastifyReply, stream: AbortController): void 
   reply.hijack();
   // Open streams have limits of their own (stream_slots.ts), and each page takes a place again (`workForStream`).
   reply.request.place?.leave();
+  // A stream keeps nothing of its request's body.
+  reply.request.bodyReservation?.release();
   reply.raw.writeHead(200, {
     ...(headers as Record<string, string>),
     'content-type': 'text/event-stream; charset=utf-8',

@@ -21,7 +21,7 @@ import {
   readMessage,
   responseText,
 } from './json_rpc.ts';
-import { listen } from './listen.ts';
+import { checkListenParams, listen } from './listen.ts';
 import { completeResult, type McpOptions, runMethod } from './methods.ts';
 import { originCheck, sendPreflight } from './origin.ts';
 import { readEra } from './protocol.ts';
@@ -72,7 +72,9 @@ async function serve(
 ): Promise<FastifyReply> {
   let id: RequestId | undefined;
   try {
-    const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0));
+    let message: RpcRequest | undefined = readMessage(
+      (request.body as Buffer | undefined) ?? Buffer.alloc(0),
+    );
     id = message.id;
     // A stream would keep its bytes, and what shares their memory.
     request.body = undefined;
@@ -81,7 +83,10 @@ async function serve(
     // Check again, because the grant may have been withdrawn while the body arrived.
     const principal = await options.guard(request);
     if (era === 'stateless' && message.method === 'subscriptions/listen') {
-      return await openStream(options, request, reply, message, principal);
+      checkListenParams(message);
+      // This function waits for the end of the stream, which would keep the message.
+      message = undefined;
+      return await openStream(options, request, reply, id, principal);
     }
     if (message.method === 'events/stream') {
       const call = { message, principal, request, guard: options.guard };
@@ -127,11 +132,11 @@ async function openStream(
   options: EndpointOptions,
   request: FastifyRequest,
   reply: FastifyReply,
-  message: RpcRequest,
+  id: RequestId,
   principal: Principal,
 ): Promise<FastifyReply> {
   await listen(reply, {
-    message,
+    id,
     principal,
     slots: options.slots,
     checkToken: () => options.guard(request),

@@ -10,7 +10,7 @@ import type { Principal } from '../grants/principal.ts';
 import { Problem } from '../http/problem.ts';
 import { beginStream } from '../http/stream_response.ts';
 import { holderOf, type StreamSlots } from '../http/stream_slots.ts';
-import { invalidParams, isObject, type RpcRequest } from './json_rpc.ts';
+import { invalidParams, isObject, type RequestId, type RpcRequest } from './json_rpc.ts';
 import { subscriptionIdKey } from './protocol.ts';
 
 const heartbeatMs = 15_000;
@@ -18,7 +18,7 @@ const streamMsMax = 15 * 60_000;
 const checkMs = 1_000;
 
 export interface ListenOptions {
-  message: RpcRequest;
+  id: RequestId;
   principal: Principal;
   slots: StreamSlots;
   /** Checks the token in memory. @throws Problem */
@@ -27,11 +27,17 @@ export interface ListenOptions {
   complete: (result: Record<string, unknown>) => Record<string, unknown>;
 }
 
-/** @throws RpcError or Problem before the stream begins */
-export async function listen(reply: FastifyReply, options: ListenOptions): Promise<void> {
-  const { message, principal, slots, checkToken, complete } = options;
-  const { id, params } = message;
+/** @throws RpcError */
+export function checkListenParams({ params }: RpcRequest): void {
   if (!isObject(params.notifications)) throw invalidParams('notifications must be an object.');
+}
+
+/**
+ * The message is not passed, because the stream would keep it.
+ * @throws Problem before the stream begins
+ */
+export async function listen(reply: FastifyReply, options: ListenOptions): Promise<void> {
+  const { id, principal, slots, checkToken, complete } = options;
   const stream = slots.take(holderOf(principal));
   try {
     beginStream(reply, stream);

@@ -502,6 +502,19 @@ test('bodies of all requests have a limit in bytes, and each caller a share of i
   assert.equal(budget.bytes, 600);
 });
 
+test('a body that becomes larger has the same limits, and nothing changes if there is no room', () => {
+  const budget = new BodyBudget(1_000);
+  const own = budget.reserve(100, () => caller('one'));
+  assert.equal(own?.growTo(50), true);
+  assert.equal(budget.bytes, 100);
+  assert.equal(own?.growTo(300), true);
+  assert.equal(own?.growTo(900), false);
+  assert.equal(budget.bytes, 300);
+  own?.release();
+  own?.release();
+  assert.equal(budget.bytes, 0);
+});
+
 test('attack: the bodies of one account leave room for those of the others of its app', () => {
   const budget = new BodyBudget(1_000);
   const reserve = (owner: string, bytes: number, group: string) =>

@@ -1,7 +1,7 @@
 /**
  * Bounds the memory of request bodies on a node: those that wait, that arrive, and that are being processed. A request reserves what
- * its `Content-Length` says, or the route's maximum if it has none, and keeps it until its response and its work have ended. Callers have shares,
- * as in the admission.
+ * its `Content-Length` says, or the route's maximum if it has none, and keeps it until its response and its work have ended. Before the
+ * body is parsed, it reserves what that makes of it. Callers have shares, as in the admission.
  */
 
 import { Bag, BagItem } from '../../shared/bag.ts';
@@ -13,13 +13,25 @@ import { ownKeyOf } from './caller_counts.ts';
 const fewBytesPart = 1_024;
 
 export class Reservation extends BagItem {
-  readonly bytes: number;
+  bytes: number;
+  readonly #budget: BodyBudget;
   readonly #identify: () => Caller;
 
-  constructor(bytes: number, identify: () => Caller) {
+  constructor(budget: BodyBudget, bytes: number, identify: () => Caller) {
     super();
+    this.#budget = budget;
     this.bytes = bytes;
     this.#identify = identify;
+  }
+
+  /** To be called when nothing of the body is left, for responses that continue. */
+  release(): void {
+    this.#budget.release(this);
+  }
+
+  /** Reserves more if the body needs more. @param bytes of all @returns false if there is no room, or the caller's share is used up */
+  growTo(bytes: number): boolean {
+    return this.#budget.grow(this, bytes);
   }
 
   get caller(): Caller {
@@ -42,16 +54,29 @@ export class BodyBudget {
 
   /** @returns null if there is no room, or the caller's share is used up */
   reserve(bytes: number, identify: () => Caller): Reservation | null {
-    if (!isFreeForAnybody(this.#bytesMax, this.#bytes + bytes) && bytes > this.#roomOf(identify()))
-      return null;
-    const reservation = new Reservation(bytes, identify);
+    if (!this.#hasRoom(bytes, identify)) return null;
+    const reservation = new Reservation(this, bytes, identify);
     this.#reservations.add(reservation);
     this.#bytes += bytes;
     return reservation;
   }
 
+  /** @returns false if nothing more was reserved, because there is no room */
+  grow(reservation: Reservation, bytes: number): boolean {
+    const more = bytes - reservation.bytes;
+    if (more <= 0) return true;
+    if (!this.#hasRoom(more, () => reservation.caller)) return false;
+    reservation.bytes = bytes;
+    this.#bytes += more;
+    return true;
+  }
+
   release(reservation: Reservation): void {
     if (this.#reservations.delete(reservation)) this.#bytes -= reservation.bytes;
+  }
+
+  #hasRoom(bytes: number, identify: () => Caller): boolean {
+    return isFreeForAnybody(this.#bytesMax, this.#bytes + bytes) || bytes <= this.#roomOf(identify());
   }
 
   /** The most bytes that the caller may reserve now. */

@@ -55,6 +55,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
   const { db, registry, logger, requestsMax, trustProxy, page, headers } = options;
   app.decorateRequest('place', null);
   app.decorateRequest('isRefused', false);
+  app.decorateRequest('bodyReservation', null);
   if (requestsMax === 0) return () => {};
   const admission = new Admission(requestsMax);
   const monitor = new LoadMonitor(admission, db);
@@ -189,6 +190,7 @@ function reserveBody(
   if (encoding === undefined && bytes <= smallBodyBytes) return true;
   const reservation = bodies.reserve(bytes, () => place.caller);
   if (reservation === null) return false;
+  request.bodyReservation = reservation;
   reply.raw.once('close', () => place.whenLeft(() => bodies.release(reservation)));
   return true;
 }

@@ -3,6 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyRequest } from 'fastify';
 import type { Place } from './admission.ts';
+import type { Reservation } from './body_budget.ts';
 import { currentPlace } from './connection_users.ts';
 import { overloaded } from './refusal.ts';
 
@@ -14,6 +15,8 @@ declare module 'fastify' {
     /** Null for requests that need none. */
     place: Place | null;
     isRefused: boolean;
+    /** Memory of the body; null if it is small or has none. */
+    bodyReservation: Reservation | null;
   }
 }
 
