@@ -329,6 +329,11 @@ test('attack: a suspended app stays suspended when it waits until unused apps ar
     server.db,
   );
   assert.deepEqual(rows, [{ id: client.id }]);
+  // The server hears of the suspension a little later.
+  await until(
+    async () => (await ask(client.id)).response.status,
+    (status) => status === 400,
+  );
   await refused(client.id);
   const { rows: kept } = await sql`
     select from clients where id = ${client.id} and suspended_at is not null`.execute(server.db);
