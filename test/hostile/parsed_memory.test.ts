@@ -33,7 +33,7 @@ function heapUsed(): number {
   return process.memoryUsage().heapUsed;
 }
 
-test('the estimate is no less than half of what parsed JSON takes, and some times its text for usual JSON', () => {
+test('the estimate is at least half of what parsed JSON takes, and a few times usual JSON', () => {
   const usual = {
     id: newId(),
     title: 'a title',

@@ -491,7 +491,7 @@ test('oauth 86: an address that introduces too many apps by documents is rate li
   assert.match((await ask(fresh.id)).text, /name="password"/);
 });
 
-test('attack: pages of other sites that have browsers introduce apps leave those of the network alone', async () => {
+test('attack: pages of other sites that introduce apps leave those of the network alone', async () => {
   await sql`delete from registration_windows`.execute(server.db);
   for (const address of ['127.0.0.1', '::1']) {
     for (let apps = 0; apps < registrationLimits.remote; apps += 1)
