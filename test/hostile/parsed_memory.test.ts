@@ -126,6 +126,6 @@ test('keys have no members with objects or lists of lists', () => {
   for (const z of [{}, [[]], [{}]])
     assert.equal(
       keySetError({ keys: [key, { ...key, z }] }),
-      'jwks.keys[1] has an object or a list of lists in "z"',
+      'jwks.keys[1] has a member that is an object or a list of lists',
     );
 });
