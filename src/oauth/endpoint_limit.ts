@@ -105,9 +105,9 @@ class EndpointLimit {
     if (problem === undefined) return false;
     const state = await this.#stateOf(redeemed, claimed.id);
     if (state === 'redeemable') return false;
-    if (state === 'undecided') return keepWaiting(ctx);
     // Whoever only names the app has the code looked up, too.
     if (!this.#options.knownNetworks.has(claimed.id, ctx.ip)) this.#note(failureKeys(ctx.ip));
+    if (state === 'undecided') return keepWaiting(ctx);
     return this.#refuse(ctx, claimed, key, problem);
   }
 

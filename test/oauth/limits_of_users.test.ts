@@ -7,7 +7,10 @@ import { createTestAccount, createTestClient, obtainCode, postForm } from '../su
 import { startTestServer } from '../support/servers/server.ts';
 
 const limit = 20;
-const server = await startTestServer({ after }, { NUNCIO_RATE_LIMIT: String(limit) });
+const server = await startTestServer(
+  { after },
+  { NUNCIO_RATE_LIMIT: String(limit), NUNCIO_TRUST_PROXY: '127.0.0.1' },
+);
 
 /** Waits if the minute is about to end, so that all requests count in the same minute. */
 async function startOfMinute(): Promise<void> {
@@ -73,4 +76,13 @@ test('attack: devices on which nobody signs in do not keep the others of their a
   assert.equal((await postForm(server, '/oauth/token', app, forToken)).status, 200);
   assert.deepEqual([await poll(decided), await poll(denied)], [200, 'access_denied']);
   assert.equal(await poll({ device_code: 'invented' }), 'temporarily_unavailable');
+  // Whoever only names the app counts for its own address.
+  const named = { grant_type: grantType, device_code: String(waiting.device_code), client_id: app.id };
+  const strangers: unknown[] = [];
+  for (let index = 0; index < limit + 2; index += 1)
+    strangers.push(
+      (await postForm(server, '/oauth/token', null, named, { 'x-forwarded-for': '198.51.100.7' })).body.error,
+    );
+  assert.deepEqual(strangers.slice(0, limit), Array(limit).fill('authorization_pending'));
+  assert.deepEqual(strangers.slice(limit), Array(2).fill('temporarily_unavailable'));
 });
