@@ -159,7 +159,10 @@ test('an upgrade beside running nodes refuses, loses and repeats nothing', { tim
   await sql`
     create index concurrently grants_of_account_and_client on grants (account_id, client_id, id desc)
     where withdrawn_at is null`.execute(db);
-  await sql`create index concurrently grants_of_deleted_account on grants (account_id)`.execute(db);
+  await sql`
+    create index concurrently grants_all_of_account on grants (account_id, withdrawn_at, client_id, id desc)`.execute(
+    db,
+  );
   await sql`
     create index concurrently grants_withdrawn_of_client on grants (client_id, withdrawn_at)
     where withdrawn_at is not null`.execute(db);
