@@ -48,7 +48,7 @@ export function createOverloadMetrics(
   });
   new Gauge({
     name: 'nuncio_request_body_bytes',
-    help: 'Memory reserved for bodies of requests of more than 16 KiB, or without a length.',
+    help: 'Bytes reserved for bodies of requests of more than 16 KiB, or without a length, and for the values of their JSON.',
     registers,
     collect() {
       this.set(bodies.bytes);
