@@ -505,14 +505,26 @@ test('bodies of all requests have a limit in bytes, and each caller a share of i
 test('a body that becomes larger has the same limits, and nothing changes if there is no room', () => {
   const budget = new BodyBudget(1_000);
   const own = budget.reserve(100, () => caller('one'));
-  assert.equal(own?.growTo(50), true);
+  assert.equal(own?.growTo(50, caller('one')), true);
   assert.equal(budget.bytes, 100);
-  assert.equal(own?.growTo(300), true);
-  assert.equal(own?.growTo(900), false);
+  assert.equal(own?.growTo(300, caller('one')), true);
+  assert.equal(own?.growTo(1_100, caller('one')), false);
   assert.equal(budget.bytes, 300);
   own?.release();
   own?.release();
   assert.equal(budget.bytes, 0);
+  assert.equal(own?.growTo(500, caller('one')), true);
+  assert.equal(budget.bytes, 0);
+});
+
+test('attack: while others fill the memory, the body of somebody new can still become larger', () => {
+  const budget = new BodyBudget(1_000_000);
+  const reserve = (owner: string) => budget.reserve(1_000, () => caller(owner, 'app'));
+  for (let count = 0; count < 6; count += 1) while (reserve(`owner-${count}`) !== null);
+  const first = budget.reserve(500, () => caller('an address'));
+  // Its token is known now. What it has reserved does not count as another body of the same.
+  assert.equal(first?.growTo(900, caller('new', 'another app')), true);
+  assert.equal(first?.caller.owner, 'new');
 });
 
 test('attack: the bodies of one account leave room for those of the others of its app', () => {

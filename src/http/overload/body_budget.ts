@@ -15,7 +15,7 @@ const fewBytesPart = 1_024;
 export class Reservation extends BagItem {
   bytes: number;
   readonly #budget: BodyBudget;
-  readonly #identify: () => Caller;
+  #identify: () => Caller;
 
   constructor(budget: BodyBudget, bytes: number, identify: () => Caller) {
     super();
@@ -24,13 +24,19 @@ export class Reservation extends BagItem {
     this.#identify = identify;
   }
 
-  /** To be called when nothing of the body is left, for responses that continue. */
+  /** To be called when nothing of the body is left. Clients may not read the response for long. */
   release(): void {
     this.#budget.release(this);
   }
 
-  /** Reserves more if the body needs more. @param bytes of all @returns false if there is no room, or the caller's share is used up */
-  growTo(bytes: number): boolean {
+  /**
+   * Reserves more if the body needs more.
+   * @param bytes of all
+   * @param caller whose token is known now: before, it may have been an address
+   * @returns false if there is no room, or the caller's share is used up
+   */
+  growTo(bytes: number, caller: Caller): boolean {
+    this.#identify = () => caller;
     return this.#budget.grow(this, bytes);
   }
 
@@ -63,12 +69,15 @@ export class BodyBudget {
 
   /** @returns false if nothing more was reserved, because there is no room */
   grow(reservation: Reservation, bytes: number): boolean {
-    const more = bytes - reservation.bytes;
-    if (more <= 0) return true;
-    if (!this.#hasRoom(more, () => reservation.caller)) return false;
-    reservation.bytes = bytes;
-    this.#bytes += more;
-    return true;
+    const { bytes: before, caller } = reservation;
+    if (bytes <= before || reservation.index === null) return true;
+    // As if it reserved all at once: what it has already must not count as something else of the caller.
+    reservation.bytes = 0;
+    this.#bytes -= before;
+    const hasRoom = this.#hasRoom(bytes, () => caller);
+    reservation.bytes = hasRoom ? bytes : before;
+    this.#bytes += reservation.bytes;
+    return hasRoom;
   }
 
   release(reservation: Reservation): void {

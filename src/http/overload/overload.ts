@@ -56,6 +56,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
   app.decorateRequest('place', null);
   app.decorateRequest('isRefused', false);
   app.decorateRequest('bodyReservation', null);
+  app.decorateRequest('callerNow', null);
   if (requestsMax === 0) return () => {};
   const admission = new Admission(requestsMax);
   const monitor = new LoadMonitor(admission, db);
@@ -103,6 +104,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     if (precedence === 'exempt' || !(request.raw.socket instanceof Socket)) return done();
     const place = new Place(admission, precedence, callOf(callerOf, request));
     request.place = place;
+    request.callerNow = callOf(callerOf, request);
     monitor.start();
     if (!reserveBody(bodies, request, reply, place)) return turnAway(request, reply, 'bytes');
     const admit = () => {
@@ -122,6 +124,11 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
   nameConnectionUsers(app, (request) => identify(request.raw) ?? siteOf(request.ip));
   app.addHook('onSend', (request, _reply, _payload, done) => {
     request.place?.leave();
+    if (request.raw.complete) {
+      // Whoever does not read the response would keep it, and its memory from others.
+      request.body = undefined;
+      request.bodyReservation?.release();
+    }
     done();
   });
   app.addHook('onResponse', (request, _reply, done) => {

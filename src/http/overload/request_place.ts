@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyRequest } from 'fastify';
 import type { Place } from './admission.ts';
 import type { Reservation } from './body_budget.ts';
+import type { Caller } from './caller.ts';
 import { currentPlace } from './connection_users.ts';
 import { overloaded } from './refusal.ts';
 
@@ -17,6 +18,8 @@ declare module 'fastify' {
     isRefused: boolean;
     /** Memory of the body; null if it is small or has none. */
     bodyReservation: Reservation | null;
+    /** Who sends the request, by its token once that is known; null as for `place`. */
+    callerNow: (() => Caller) | null;
   }
 }
 
