@@ -1,14 +1,21 @@
 /** JSON whose values take 25 times the memory of its text: bodies, streams and apps. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type AddressInfo, connect } from 'node:net';
 import { after, test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import Fastify from 'fastify';
 import { sql } from 'kysely';
+import { Registry } from 'prom-client';
 import { ClientCache } from '../../src/clients/client_cache.ts';
 import { keySetError } from '../../src/clients/key_set.ts';
 import { newId } from '../../src/crypto/ids.ts';
 import { Notifications } from '../../src/database/notifications.ts';
+import { addBodyParser } from '../../src/http/body_limit.ts';
+import { parseJson } from '../../src/http/json.ts';
+import { limitLoad } from '../../src/http/overload/overload.ts';
 import { parsedBytesOf } from '../../src/shared/parsed_bytes.ts';
 import { mcpToken, statelessHeaders, statelessMeta } from '../support/clients/mcp_client.ts';
 import { createTestAccount, createTestClient } from '../support/clients/oauth.ts';
@@ -138,4 +145,35 @@ test('a body of more than 16 KiB with very many empty values is refused before i
   assert.equal(small.status, 422);
   const points = await publish('POST', '/events', { json: JSON.parse(`[${'[1,2],'.repeat(5_000)}0]`) });
   assert.equal(points.status, 422);
+});
+
+test('attack: whoever does not read the response to a large body holds no memory for bodies', async (t) => {
+  const registry = new Registry();
+  const app = Fastify();
+  const never = () => assert.fail('nothing is refused');
+  const stop = limitLoad(app, {
+    ...{ db, registry, logger: app.log, requestsMax: 8, trustProxy: [], headers: [] },
+    ...{ identify: () => undefined, page: never as never },
+  });
+  t.after(stop);
+  const held = async () =>
+    (await registry.getSingleMetric('nuncio_request_body_bytes')?.get())?.values[0]?.value;
+  app.removeContentTypeParser('application/json');
+  addBodyParser(app, 'application/json', parseJson);
+  let during: number | undefined;
+  app.post('/large', async (_request, reply) => {
+    during = await held();
+    return reply.send(Buffer.alloc(33_554_432));
+  });
+  await app.listen({ port: 0, host: '127.0.0.1' });
+  t.after(() => app.close());
+  const socket = connect((app.server.address() as AddressInfo).port, '127.0.0.1');
+  t.after(() => socket.destroy());
+  const body = `[${'"text",'.repeat(5_000)}0]`;
+  const head = `POST /large HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+  socket.write(`${head}\r\n\r\n${body}`);
+  await once(socket, 'readable');
+  assert.equal(during, parsedBytesOf(body));
+  assert.equal(await held(), 0);
+  assert.equal(socket.readableEnded, false);
 });
