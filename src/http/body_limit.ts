@@ -191,7 +191,7 @@ function tooManyPieces(): Problem {
 }
 
 function bodyTooDense(): Problem {
-  return new Problem(413, 'The body has too many objects and lists for its length.', {
+  return new Problem(413, 'The body has too many values for its length.', {
     code: 'body-too-large',
   });
 }

@@ -11,6 +11,7 @@ import { RateLimiter } from '../../src/http/rate_limit.ts';
 import { createApiUser, requester } from '../support/clients/api_client.ts';
 import { mintAccessToken } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import { startOfMinute } from '../support/values/minute.ts';
 
 const server = await startTestServer({ after });
 const ada = await createApiUser(server);
@@ -397,8 +398,3 @@ test('an IPv6 address counts with its /64 and /48, an IPv4 address alone', () =>
   }
   assert.deepEqual(networksOf(''), { near: '', wide: null });
 });
-
-/** Waits if the minute is about to end, so that all requests count in the same minute. */
-async function startOfMinute(): Promise<void> {
-  while (Date.now() % 60_000 > 45_000) await new Promise((resolve) => setTimeout(resolve, 500));
-}

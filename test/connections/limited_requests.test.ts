@@ -13,6 +13,7 @@ import {
   postForm,
 } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import { startOfMinute } from '../support/values/minute.ts';
 import { until } from '../support/webhooks/apps.ts';
 
 const limit = 4;
@@ -39,12 +40,6 @@ let networks = 0;
 function newAddress(): { 'x-forwarded-for': string } {
   networks += 1;
   return { 'x-forwarded-for': `2001:db8:${networks.toString(16)}::1` };
-}
-
-/** Waits if the minute is about to end, so that all requests count in the same minute. */
-async function startOfMinute(): Promise<void> {
-  const left = 60_000 - (Date.now() % 60_000);
-  if (left < 15_000) await new Promise((resolve) => setTimeout(resolve, left));
 }
 
 type Sender = Parameters<typeof postForm>[2];

@@ -6,17 +6,12 @@ import { sql } from 'kysely';
 import { TestBrowser } from '../support/browser/browser.ts';
 import { authorize, createTestAccount, createTestClient } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import { startOfMinute } from '../support/values/minute.ts';
 
 const limit = 3;
 const trusted = { NUNCIO_TRUST_PROXY: '127.0.0.1,::1' };
 const limited = await startTestServer({ after }, { NUNCIO_RATE_LIMIT: String(limit), ...trusted });
 const server = await startTestServer({ after });
-
-/** Waits if the minute is about to end, so that all requests count in the same minute. */
-async function startOfMinute(): Promise<void> {
-  const left = 60_000 - (Date.now() % 60_000);
-  if (left < 15_000) await new Promise((resolve) => setTimeout(resolve, left));
-}
 
 async function countSessions(): Promise<number> {
   const { rows } = await sql<{ count: number }>`select count(*)::int from login_sessions`.execute(limited.db);

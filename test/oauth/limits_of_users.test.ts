@@ -5,18 +5,13 @@ import { after, test } from 'node:test';
 import { TestBrowser } from '../support/browser/browser.ts';
 import { createTestAccount, createTestClient, obtainCode, postForm } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import { startOfMinute } from '../support/values/minute.ts';
 
 const limit = 20;
 const server = await startTestServer(
   { after },
   { NUNCIO_RATE_LIMIT: String(limit), NUNCIO_TRUST_PROXY: '127.0.0.1' },
 );
-
-/** Waits if the minute is about to end, so that all requests count in the same minute. */
-async function startOfMinute(): Promise<void> {
-  const left = 60_000 - (Date.now() % 60_000);
-  if (left < 30_000) await new Promise((resolve) => setTimeout(resolve, left));
-}
 
 test('attack: one user who signs in again and again does not have an app use up its limit', async () => {
   const [app, another] = [

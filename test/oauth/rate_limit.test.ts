@@ -19,15 +19,10 @@ import {
   postForm,
 } from '../support/clients/oauth.ts';
 import { startTestServer } from '../support/servers/server.ts';
+import { startOfMinute } from '../support/values/minute.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_RATE_LIMIT: '3', NUNCIO_TRUST_PROXY: '127.0.0.1' });
 const forToken = { grant_type: 'client_credentials', scope: 'read:posts' };
-
-/** Waits if the minute is about to end, so that all requests count in the same minute. */
-async function startOfMinute(): Promise<void> {
-  const left = 60_000 - (Date.now() % 60_000);
-  if (left < 30_000) await new Promise((resolve) => setTimeout(resolve, left));
-}
 
 async function ask(
   path: string,

@@ -1,6 +1,6 @@
 /**
  * Bounds the memory of request bodies on a node: those that wait, that arrive, and that are being processed. A request reserves what
- * its `Content-Length` says, or the route's maximum if it has none, and keeps it until its response and its work have ended. Before the
+ * its `Content-Length` says, or the route's maximum if it has none, and keeps it until its response is on its way and its work has ended. Before the
  * body is parsed, it reserves what that makes of it. Callers have shares, as in the admission.
  */
 

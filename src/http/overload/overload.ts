@@ -102,9 +102,10 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     const precedence = request.routeOptions.config.precedence ?? 'ordinary';
     // Requests of this process to itself belong to one that has a place.
     if (precedence === 'exempt' || !(request.raw.socket instanceof Socket)) return done();
-    const place = new Place(admission, precedence, callOf(callerOf, request));
+    const callerNow = callOf(callerOf, request);
+    const place = new Place(admission, precedence, callerNow);
     request.place = place;
-    request.callerNow = callOf(callerOf, request);
+    request.callerNow = callerNow;
     monitor.start();
     if (!reserveBody(bodies, request, reply, place)) return turnAway(request, reply, 'bytes');
     const admit = () => {
@@ -180,7 +181,7 @@ function hasBody({ headers }: FastifyRequest): boolean {
 }
 
 /**
- * Reserves memory for the body until the response has ended, and so has the work, which continues if the client disconnects. A small body
+ * Reserves memory for the body until the response is on its way, and the work has ended, which continues if the client disconnects. A small body
  * takes no more than the head of its request, for which nothing is reserved: whoever fills the memory with large bodies refuses no small ones.
  */
 function reserveBody(
