@@ -138,6 +138,13 @@ test('oauth 60: with RS256 both nodes accept tokens of both algorithms before an
   assert.equal(decodeProtectedHeader(String(body.access_token)).alg, 'ES256', 'an API has its own');
 
   const made = await rotateSigningKeys(server.db, testSecret, 0);
+  // Without a delay, the node that reads the new keys first signs with them before the other knows them.
+  for (const baseUrl of nodes) {
+    await until('both nodes publish the new keys', async () => {
+      const ids = await publishedIds(baseUrl);
+      return made.every((id) => ids.includes(id));
+    });
+  }
   await until('the new RS256 key signs', async () => {
     const token = await tokenAt(second.address);
     await isOpen(token);
