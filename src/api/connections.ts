@@ -11,6 +11,7 @@ import {
 } from '../connections/connection_store.ts';
 import { connectionOutcomes, stepNames, stepOutcomes } from '../connections/step.ts';
 import { isId } from '../crypto/ids.ts';
+import { inTurnOf } from '../database/connection_user.ts';
 import type { Database } from '../database/database.ts';
 import { queryParameter } from '../http/describe.ts';
 import { overloaded } from '../http/overload/refusal.ts';
@@ -103,7 +104,7 @@ export async function readConnectionPage(
   return withoutPlace(request, () =>
     firstDeliveries.run(caller, async () => {
       if (request.raw.socket.destroyed) throw overloaded();
-      return { found: await addFirstDeliveries(db, found), next };
+      return { found: await inTurnOf('first deliveries', () => addFirstDeliveries(db, found)), next };
     }),
   );
 }

@@ -4,6 +4,7 @@
  * read at once. Next is the user that has had least time lately. Pages of the delivery log, large deletions and tools of agents take such turns, too.
  */
 
+import { inTurnOf } from '../database/connection_user.ts';
 import type { Principal } from '../grants/principal.ts';
 import { callerOfToken } from '../http/overload/caller.ts';
 import { overloaded } from '../http/overload/refusal.ts';
@@ -16,10 +17,12 @@ const readAtOnce = 2;
 export const waitingMax = 10;
 
 export class ListTurns {
+  readonly #kind: string;
   readonly #work: LimitedWork;
 
-  /** @param max how many are read at once */
-  constructor(max = readAtOnce) {
+  /** @param kind what they are turns of @param max how many are read at once */
+  constructor(kind: string, max = readAtOnce) {
+    this.#kind = kind;
     this.#work = new LimitedWork(max);
   }
 
@@ -30,6 +33,7 @@ export class ListTurns {
   async run<Page>(principal: Principal, read: () => Promise<Page>, signal?: AbortSignal): Promise<Page> {
     const caller = callerOfToken(principal);
     if (this.#work.isFull(caller, waitingMax)) throw overloaded();
-    return waitElsewhere(() => this.#work.run(caller, read, undefined, signal));
+    const readNow = () => inTurnOf(this.#kind, read);
+    return waitElsewhere(() => this.#work.run(caller, readNow, undefined, signal));
   }
 }

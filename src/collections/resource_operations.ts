@@ -109,10 +109,10 @@ export function createOperations(
   collections: readonly ResourceType[],
 ): ResourceOperation[] {
   const turns = {
-    lists: new ListTurns(),
-    large: new ListTurns(largeAtOnce),
+    lists: new ListTurns('lists'),
+    large: new ListTurns('large lists', largeAtOnce),
     read: new RecentTime(),
-    deletions: new ListTurns(deletionsAtOnce),
+    deletions: new ListTurns('deletions', deletionsAtOnce),
   };
   return collections.flatMap(withChildren).flatMap((type) => operationsOf(context, type, turns));
 }

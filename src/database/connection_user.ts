@@ -59,6 +59,17 @@ export function asUser<Result>(user: ConnectionUser, work: () => Result): Result
   return users.run(user, work);
 }
 
+/**
+ * Works in a turn for which others wait. It must not wait behind other work of its caller, for connections or for turns of another kind: all work in
+ * turns of a kind counts as that of one user. As work of the server it would come before everybody, and have no share.
+ * @param kind what the turns are of
+ */
+export function inTurnOf<Result>(kind: string, work: () => Result): Result {
+  const user = currentUser();
+  if (user === undefined) return work();
+  return asUser({ owner: `turns of ${kind}`, part: null, purpose: purposeOf(user), hasEnded: false }, work);
+}
+
 export function asServer<Result>(work: () => Result): Result {
   return users.run(undefined, work);
 }

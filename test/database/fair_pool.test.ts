@@ -3,7 +3,15 @@
 import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
-import { asServer, asUser, type ConnectionUser, type Purpose } from '../../src/database/connection_user.ts';
+import {
+  asServer,
+  asUser,
+  type ConnectionUser,
+  currentUser,
+  inTurnOf,
+  type Purpose,
+  purposeOf,
+} from '../../src/database/connection_user.ts';
 import { type Database, openDatabase, poolStatus, type Transaction } from '../../src/database/database.ts';
 import { ConnectionShareError } from '../../src/database/fair_pool.ts';
 import { undivided } from '../../src/shared/owner_turns.ts';
@@ -163,6 +171,21 @@ test('work of the server and of ended requests has no share', async (t) => {
   for (let count = 0; count < 6; count += 1) hold(ended);
   await untilHeld(size);
   assert.equal(countOf(held, 'ended'), 6);
+  await endAll();
+});
+
+test('attack: work in a turn waits behind none of its user, and all of a kind is one user', async (t) => {
+  const { held, hold, untilHeld, endAll } = holder(t);
+  for (let count = 0; count < 8; count += 1) hold(requestOf('busy', 'read'));
+  await untilHeld(4);
+  const inTurn = (owner: string) => asUser(requestOf(owner, 'read'), () => inTurnOf('lists', currentUser));
+  const [user, other] = [inTurn('busy'), inTurn('other')] as [ConnectionUser, ConnectionUser];
+  assert.deepEqual([user.owner, user.part, purposeOf(user)], [other.owner, null, 'read']);
+  assert.notEqual(user.owner, 'busy');
+  hold(user);
+  await untilHeld(5);
+  assert.equal(held[4], user.owner);
+  assert.equal(inTurnOf('lists', currentUser), undefined, 'work of the server is still the server’s');
   await endAll();
 });
 

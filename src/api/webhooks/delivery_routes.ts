@@ -3,7 +3,6 @@
 import Type from 'typebox';
 import { ListTurns } from '../../collections/list_turns.ts';
 import { isId } from '../../crypto/ids.ts';
-import { asServer } from '../../database/connection_user.ts';
 import { acceptsEventStream } from '../../http/api.ts';
 import {
   createdHeaders,
@@ -173,15 +172,14 @@ export function registerDeliveries(options: WebhookRoutesOptions, slots: StreamS
     return object === null ? null : `read:${object}`;
   };
   const streams = new DeliveryStreams(slots);
-  const turns = new ListTurns(pagesAtOnce);
+  const turns = new ListTurns('the delivery log', pagesAtOnce);
 
   serve(options, deliveryRoutes.list, async ({ request, reply, caller, params: { id } }) => {
     const subscription = await requireSubscription(db, ownerOf(caller, 'read'), id);
     const page = readPage(request, ['status', 'kind', 'since', 'until', 'id']);
     const filter = readFilter(page.parameters);
     const list = async (limit: number, before: number | null, signal?: AbortSignal) => {
-      // Everybody's pages wait for this one, so it does not wait for a share of its caller.
-      const read = () => asServer(() => listDeliveries(logDb, subscription, filter, limit, before));
+      const read = () => listDeliveries(logDb, subscription, filter, limit, before);
       const found = await turns.run(caller, () => readFromLog(read()), signal);
       // The page may have waited for its turn. The token, a membership or the subscription may have ended since.
       await requireSubscription(db, ownerOf(await guard(request, 'read:webhooks'), 'read'), id);

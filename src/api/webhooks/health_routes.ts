@@ -6,7 +6,7 @@
 import type { FastifyRequest } from 'fastify';
 import { sql } from 'kysely';
 import Type from 'typebox';
-import { asServer, currentUser } from '../../database/connection_user.ts';
+import { currentUser, inTurnOf } from '../../database/connection_user.ts';
 import type { Database } from '../../database/database.ts';
 import { idParameter, ok, queryParameter } from '../../http/describe.ts';
 import { overloaded } from '../../http/overload/refusal.ts';
@@ -106,14 +106,15 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
     // A tool of an agent calls this in the name of its user, in a request of this process to itself.
     const caller = currentUser() ?? undivided('');
     const signal = AbortSignal.timeout(sumMsMax);
-    const work = lanes.length > 1 ? turns.several : turns.one;
+    const size = lanes.length > 1 ? 'several' : 'one';
+    const work = turns[size];
     const readSlice = (from: number) =>
       work.run(
         caller,
         () => {
           if (request.raw.socket.destroyed) throw overloaded();
-          // Everybody's slices wait for this one, so it does not wait for a share of its caller.
-          return asServer(() => readPart(logDb, lanes.slice(from, from + sliceMax), range));
+          const slice = lanes.slice(from, from + sliceMax);
+          return inTurnOf(`health of ${size}`, () => readPart(logDb, slice, range));
         },
         undefined,
         signal,

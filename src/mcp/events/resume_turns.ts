@@ -3,6 +3,7 @@
  * repeat the cursor at will.
  */
 
+import { inTurnOf } from '../../database/connection_user.ts';
 import { callerOfToken } from '../../http/overload/caller.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
 import { LimitedWork, NoTurnError } from '../../shared/limited_work.ts';
@@ -29,7 +30,8 @@ export class ResumeTurns {
   ): Promise<Result> {
     const caller = callerOfToken({ ...of, creatorId: null });
     if (this.#work.isFull(caller, waitingMax)) throw this.busy();
-    return waitElsewhere(() => this.#work.run(caller, work)).catch((error: unknown) => {
+    const workNow = () => inTurnOf('places in lanes', work);
+    return waitElsewhere(() => this.#work.run(caller, workNow)).catch((error: unknown) => {
       throw error instanceof NoTurnError ? this.busy() : error;
     });
   }

@@ -9,6 +9,7 @@
 
 import Type, { type TSchema } from 'typebox';
 import { ListTurns } from '../../collections/list_turns.ts';
+import { currentUser } from '../../database/connection_user.ts';
 import type { Principal } from '../../grants/principal.ts';
 import { takeBodyTurn } from '../../http/body_turns.ts';
 import type { Operation, Parameter } from '../../http/operation.ts';
@@ -165,7 +166,7 @@ export function managementTools(
   { exchangeToken, call }: ManagementOptions,
 ): Tool[] {
   // A page of two megabytes is written and read three times, which takes the server thread 60 ms. Those that wait have no place.
-  const turns = new ListTurns();
+  const turns = new ListTurns('tools');
   const callOperation = async (
     operation: Operation,
     given: Record<string, unknown>,
@@ -177,7 +178,7 @@ export function managementTools(
     const response = await call({ ...request, headers: { ...headers, authorization } });
     if (response.status >= 400) throw problemOf(response);
     if (response.status === 204) return { id: given.id, deleted: true };
-    await takeBodyTurn(callerOfToken(principal), response.body.length);
+    await takeBodyTurn(currentUser() ?? callerOfToken(principal), response.body.length);
     return resultOf(operation, JSON.parse(response.body) as Record<string, unknown>);
   };
   return Object.entries(declarations).map(

@@ -7,7 +7,7 @@
  * A quick turn converts for proven accounts only (converter.ts), so requests for these wait for no conversion of a suspect.
  */
 
-import { currentUser } from '../../database/connection_user.ts';
+import { currentUser, inTurnOf } from '../../database/connection_user.ts';
 import { currentSignal } from '../../http/overload/connection_users.ts';
 import { overloaded } from '../../http/overload/refusal.ts';
 import { waitElsewhere } from '../../http/overload/request_place.ts';
@@ -75,7 +75,7 @@ export class ConversionTurns {
     const caller = currentUser() ?? undivided(owner);
     const work = this.#work[pace];
     if (work.isFull(caller, waitingMax)) throw overloaded();
-    const readNow = () => read(new ConversionTurn(pace));
+    const readNow = () => inTurnOf(`${pace} conversions`, () => read(new ConversionTurn(pace)));
     return waitElsewhere(() => work.run(caller, readNow, undefined, signal ?? currentSignal()));
   }
 }

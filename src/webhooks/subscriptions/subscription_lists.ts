@@ -12,7 +12,7 @@ import {
 } from './subscription.ts';
 
 /** Filters of a page, before that of its last subscription: all clients of a node share its memory and its thread. */
-const listedFilterBytesMax = 2_000_000;
+const listedFilterBytesMax = 262_144;
 
 /**
  * Lists the subscriptions that the owner may see, oldest first.
@@ -26,18 +26,24 @@ export async function listSubscriptions(
   after: string | null,
 ): Promise<{ found: Subscription[]; next: string | null }> {
   const { rows } = await sql<SubscriptionRow & { has_more: boolean }>`
-    with listed as (
-      select id, lead(id) over ids is not null as has_more,
-        coalesce(sum(octet_length(filter::text)) over (ids rows between unbounded preceding and 1 preceding), 0) as bytes
-      from subscriptions
+    with recursive listed as materialized (
+      select id, row_number() over (order by id) as position from subscriptions
       where ${listedFor(owner)} and (${after}::uuid is null or id > ${after}::uuid)
-      window ids as (order by id)
-      order by id limit ${limit}
+      order by id limit ${limit}::int + 1
+    ),
+    given as materialized (select array_agg(id order by position) as ids from listed),
+    -- Measures no filters beyond the page.
+    page (position, bytes) as (
+      select 1, 0::bigint
+      union all
+      select position + 1, bytes + coalesce((
+        select octet_length(filter::text) from subscriptions where id = ids[position]), 0)
+      from page, given where position < least(cardinality(ids), ${limit}::int) and bytes < ${listedFilterBytesMax}::int
     )
     -- Each by its id. A plan from when the tables were small would otherwise compare all subscriptions with all lanes.
-    select listed.has_more, found.* from listed
-    cross join lateral (select ${withFailing} where subscriptions.id = listed.id offset 0) as found
-    where listed.bytes < ${listedFilterBytesMax}::int order by listed.id`.execute(db);
+    select position < cardinality(ids) as has_more, found.* from page cross join given
+    cross join lateral (select ${withFailing} where subscriptions.id = ids[position] offset 0) as found
+    where bytes < ${listedFilterBytesMax}::int order by position`.execute(db);
   const last = rows.at(-1);
   return { found: rows.map(toSubscription), next: last?.has_more ? last.id : null };
 }

@@ -5,7 +5,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
-import { currentUser } from '../../database/connection_user.ts';
+import { currentUser, inTurnOf } from '../../database/connection_user.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import { disabledName } from '../../events/built_in_names.ts';
 import { appendEvent } from '../../events/event.ts';
@@ -163,7 +163,7 @@ export async function enableByOwner(db: Database, owner: Owner, id: string): Pro
       done = await attempt();
     } else {
       if (holds.isFull(caller, waitingMax)) throw overloaded();
-      done = await waitElsewhere(() => holds.run(caller, attempt));
+      done = await waitElsewhere(() => holds.run(caller, () => inTurnOf('held retries', attempt)));
     }
   }
   return typeof done === 'boolean' ? done : undefined;
