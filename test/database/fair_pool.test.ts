@@ -174,7 +174,7 @@ test('work of the server and of ended requests has no share', async (t) => {
   await endAll();
 });
 
-test('attack: work in a turn waits behind none of its user, and all of a kind is one user', async (t) => {
+test('attack: work in a turn waits behind none of its user, and turns share as one user', async (t) => {
   const { held, hold, untilHeld, endAll } = holder(t);
   for (let count = 0; count < 8; count += 1) hold(requestOf('busy', 'read'));
   await untilHeld(4);
