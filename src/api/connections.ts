@@ -104,7 +104,9 @@ export async function readConnectionPage(
   return withoutPlace(request, () =>
     firstDeliveries.run(caller, async () => {
       if (request.raw.socket.destroyed) throw overloaded();
-      return { found: await inTurnOf('first deliveries', () => addFirstDeliveries(db, found)), next };
+      const { waitingOwners } = firstDeliveries;
+      const read = () => addFirstDeliveries(db, found);
+      return { found: await inTurnOf('first deliveries', waitingOwners, read), next };
     }),
   );
 }

@@ -33,7 +33,7 @@ export class ListTurns {
   async run<Page>(principal: Principal, read: () => Promise<Page>, signal?: AbortSignal): Promise<Page> {
     const caller = callerOfToken(principal);
     if (this.#work.isFull(caller, waitingMax)) throw overloaded();
-    const readNow = () => inTurnOf(this.#kind, read);
+    const readNow = () => inTurnOf(this.#kind, this.#work.waitingOwners, read);
     return waitElsewhere(() => this.#work.run(caller, readNow, undefined, signal));
   }
 }

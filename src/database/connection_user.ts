@@ -21,6 +21,15 @@ export interface ConnectionUser extends Sharer {
   readonly purpose: Purpose;
   /** Timers and other work that a request leaves behind are the server's. */
   readonly hasEnded: boolean;
+  /** Of work in a turn. */
+  readonly turn?: Turn;
+}
+
+interface Turn {
+  /** Whose turn it is. */
+  readonly caller: string;
+  /** Who waits for the end of the turn. */
+  readonly waiting: () => Iterable<string>;
 }
 
 const users = new AsyncLocalStorage<ConnectionUser | undefined>();
@@ -60,14 +69,24 @@ export function asUser<Result>(user: ConnectionUser, work: () => Result): Result
 }
 
 /**
- * Works in a turn for which others wait. It must not wait behind other work of its caller, for connections or for turns of another kind: all work in
- * turns of a kind counts as that of one user. As work of the server it would come before everybody, and have no share.
+ * Works in a turn for which others wait. It must not wait behind other work of its caller, for connections or for turns of another kind, so it counts as
+ * that of another user. Where next is who has had least time, it is the caller's time, and the turn of whoever waits comes first for the turn that
+ * it waits for. As work of the server it would come before everybody, and have no share.
  * @param kind what the turns are of
+ * @param waiting who waits for a turn of the kind
  */
-export function inTurnOf<Result>(kind: string, work: () => Result): Result {
+export function inTurnOf<Result>(kind: string, waiting: () => Iterable<string>, work: () => Result): Result {
   const user = currentUser();
   if (user === undefined) return work();
-  return asUser({ owner: `turns of ${kind}`, part: null, purpose: purposeOf(user), hasEnded: false }, work);
+  const { owner, turn: outer } = user;
+  const turn: Turn = {
+    caller: outer?.caller ?? owner,
+    waiting: () => [...(outer?.waiting() ?? []), ...waiting()],
+  };
+  return asUser(
+    { owner: `turns of ${kind}: ${owner}`, part: null, purpose: purposeOf(user), hasEnded: false, turn },
+    work,
+  );
 }
 
 export function asServer<Result>(work: () => Result): Result {

@@ -8,7 +8,7 @@
  * A user's turn ends when it gives a connection back: then all other users who wait go before it. Within an account, that app goes first
  * that holds fewest.
  * In a pool of few connections and long statements, turns do not help: a dozen users with such statements would make each short one wait for a
- * dozen of theirs. There, next is the user that has had least time lately.
+ * dozen of theirs. There, next is the user that has had least time lately. Work in a turn comes when whoever waits for the end of the turn would.
  *
  * Many users who change locked rows could still hold all connections, each with one. So changes, and those that end rights, leave some to
  * reads and to each other, and all of these leave some to what goes first.
@@ -214,7 +214,8 @@ export class FairPool implements PostgresPool {
 
   #giveBack(holding: Holding): void {
     this.#held.delete(holding);
-    if (holding.user !== undefined) this.#times?.add(holding.user.owner, performance.now() - holding.since);
+    const { user, since } = holding;
+    if (user !== undefined) this.#times?.add(user.turn?.caller ?? user.owner, performance.now() - since);
     if (this.#waiting.size === 0) return;
     if (holding.user !== undefined) this.#endTurn(holding.user);
     for (let next = this.#next(); next !== undefined; next = this.#next()) {
@@ -251,8 +252,15 @@ export class FairPool implements PostgresPool {
     const times = this.#times;
     if (times === undefined || this.#waiting.size === 1) return this.#waiting;
     const now = performance.now();
-    const timeOf = ([, waiting]: [unknown, Set<Waiter>]) => times.of(firstOf(waiting).user?.owner ?? '', now);
-    return [...this.#waiting].sort((one, other) => timeOf(one) - timeOf(other));
+    const timeOf = ({ user }: Waiter) => {
+      let least = times.of(user?.turn?.caller ?? user?.owner ?? '', now);
+      for (const owner of user?.turn?.waiting() ?? []) least = Math.min(least, times.of(owner, now));
+      return least;
+    };
+    return [...this.#waiting]
+      .map((entry) => ({ entry, ms: timeOf(firstOf(entry[1])) }))
+      .sort((one, other) => one.ms - other.ms)
+      .map(({ entry }) => entry);
   }
 
   /** The oldest waiter of each app of an owner. First are those of apps that hold fewest connections. */

@@ -63,6 +63,9 @@ export class LimitedWork {
     return this.#running === 0;
   }
 
+  /** Who waits for a turn. */
+  readonly waitingOwners = (): Iterable<string> => this.#waiting.owners();
+
   /** How many pieces of the owner wait for their turn. */
   waitingOf(owner: string): number {
     return this.#waiting.countOf(owner);

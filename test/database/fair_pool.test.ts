@@ -174,19 +174,42 @@ test('work of the server and of ended requests has no share', async (t) => {
   await endAll();
 });
 
-test('attack: work in a turn waits behind none of its user, and turns share as one user', async (t) => {
+/** The user of work of the owner in a turn, for which others wait. */
+const inTurn = (owner: string, waiting: string[] = []): ConnectionUser =>
+  asUser(requestOf(owner, 'read'), () => inTurnOf('lists', () => waiting, currentUser)) as ConnectionUser;
+
+test('attack: work in a turn waits behind none of its user’s other work', async (t) => {
   const { held, hold, untilHeld, endAll } = holder(t);
   for (let count = 0; count < 8; count += 1) hold(requestOf('busy', 'read'));
   await untilHeld(4);
-  const inTurn = (owner: string) => asUser(requestOf(owner, 'read'), () => inTurnOf('lists', currentUser));
-  const [user, other] = [inTurn('busy'), inTurn('other')] as [ConnectionUser, ConnectionUser];
-  assert.deepEqual([user.owner, user.part, purposeOf(user)], [other.owner, null, 'read']);
-  assert.notEqual(user.owner, 'busy');
+  const user = inTurn('busy');
+  assert.deepEqual([user.part, purposeOf(user)], [null, 'read']);
   hold(user);
   await untilHeld(5);
   assert.equal(held[4], user.owner);
-  assert.equal(inTurnOf('lists', currentUser), undefined, 'work of the server is still the server’s');
+  assert.equal(
+    inTurnOf('lists', () => [], currentUser),
+    undefined,
+    'work of the server is still the server’s',
+  );
   await endAll();
+});
+
+test('attack: in a pool by time, work in a turn comes when whoever waits for it would', async (t) => {
+  for (const waiting of [[], ['stranger']]) {
+    const { held, hold, untilHeld, end, endAll } = holder(t, byTime);
+    await asUser(requestOf('hostile'), () => sql`select pg_sleep(0.4)`.execute(byTime));
+    await asUser(requestOf('other'), () => sql`select pg_sleep(0.1)`.execute(byTime));
+    for (let count = 0; count < 3; count += 1) hold(null);
+    await untilHeld(3);
+    const user = inTurn('hostile', waiting);
+    hold(requestOf('other'));
+    hold(user);
+    end('server');
+    await untilHeld(4);
+    assert.equal(held[3], waiting.length === 0 ? 'other' : user.owner);
+    await endAll();
+  }
 });
 
 test('attack: changes of many users leave connections to reads, and both to what goes first', async (t) => {

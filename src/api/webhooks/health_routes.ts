@@ -114,7 +114,7 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
         () => {
           if (request.raw.socket.destroyed) throw overloaded();
           const slice = lanes.slice(from, from + sliceMax);
-          return inTurnOf(`health of ${size}`, () => readPart(logDb, slice, range));
+          return inTurnOf(`health of ${size}`, work.waitingOwners, () => readPart(logDb, slice, range));
         },
         undefined,
         signal,

@@ -30,7 +30,7 @@ export class ResumeTurns {
   ): Promise<Result> {
     const caller = callerOfToken({ ...of, creatorId: null });
     if (this.#work.isFull(caller, waitingMax)) throw this.busy();
-    const workNow = () => inTurnOf('places in lanes', work);
+    const workNow = () => inTurnOf('places in lanes', this.#work.waitingOwners, work);
     return waitElsewhere(() => this.#work.run(caller, workNow)).catch((error: unknown) => {
       throw error instanceof NoTurnError ? this.busy() : error;
     });

@@ -75,7 +75,8 @@ export class ConversionTurns {
     const caller = currentUser() ?? undivided(owner);
     const work = this.#work[pace];
     if (work.isFull(caller, waitingMax)) throw overloaded();
-    const readNow = () => inTurnOf(`${pace} conversions`, () => read(new ConversionTurn(pace)));
+    const readInTurn = () => read(new ConversionTurn(pace));
+    const readNow = () => inTurnOf(`${pace} conversions`, work.waitingOwners, readInTurn);
     return waitElsewhere(() => work.run(caller, readNow, undefined, signal ?? currentSignal()));
   }
 }

@@ -163,7 +163,9 @@ export async function enableByOwner(db: Database, owner: Owner, id: string): Pro
       done = await attempt();
     } else {
       if (holds.isFull(caller, waitingMax)) throw overloaded();
-      done = await waitElsewhere(() => holds.run(caller, () => inTurnOf('held retries', attempt)));
+      done = await waitElsewhere(() =>
+        holds.run(caller, () => inTurnOf('held retries', holds.waitingOwners, attempt)),
+      );
     }
   }
   return typeof done === 'boolean' ? done : undefined;
