@@ -26,8 +26,8 @@ export interface ConnectionUser extends Sharer {
 }
 
 interface Turn {
-  /** Whose turn it is. */
-  readonly caller: string;
+  /** Whose turn it is: a user without one. */
+  readonly user: ConnectionUser;
   /** Who waits for the end of the turn. */
   readonly waiting: () => Iterable<string>;
 }
@@ -80,7 +80,7 @@ export function inTurnOf<Result>(kind: string, waiting: () => Iterable<string>, 
   if (user === undefined) return work();
   const { owner, turn: outer } = user;
   const turn: Turn = {
-    caller: outer?.caller ?? owner,
+    user: outer?.user ?? user,
     waiting: () => [...(outer?.waiting() ?? []), ...waiting()],
   };
   return asUser(
@@ -90,5 +90,6 @@ export function inTurnOf<Result>(kind: string, waiting: () => Iterable<string>, 
 }
 
 export function asServer<Result>(work: () => Result): Result {
-  return users.run(undefined, work);
+  // A new context costs more than to look at this one.
+  return users.getStore() === undefined ? work() : users.run(undefined, work);
 }

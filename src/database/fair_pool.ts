@@ -215,7 +215,7 @@ export class FairPool implements PostgresPool {
   #giveBack(holding: Holding): void {
     this.#held.delete(holding);
     const { user, since } = holding;
-    if (user !== undefined) this.#times?.add(user.turn?.caller ?? user.owner, performance.now() - since);
+    if (user !== undefined) this.#times?.add((user.turn?.user ?? user).owner, performance.now() - since);
     if (this.#waiting.size === 0) return;
     if (holding.user !== undefined) this.#endTurn(holding.user);
     for (let next = this.#next(); next !== undefined; next = this.#next()) {
@@ -253,7 +253,7 @@ export class FairPool implements PostgresPool {
     if (times === undefined || this.#waiting.size === 1) return this.#waiting;
     const now = performance.now();
     const timeOf = ({ user }: Waiter) => {
-      let least = times.of(user?.turn?.caller ?? user?.owner ?? '', now);
+      let least = times.of((user?.turn?.user ?? user)?.owner ?? '', now);
       for (const owner of user?.turn?.waiting() ?? []) least = Math.min(least, times.of(owner, now));
       return least;
     };

@@ -27,15 +27,21 @@ export function rememberCallers(
     maxSize: authorizationsLengthMax,
     maxEntrySize: authorizationLengthMax,
   });
+  let last: { authorization: string; caller: Caller } | undefined;
   return ({ headers: { authorization } }) => {
     if (authorization === undefined) return undefined;
+    // The caller of a request is asked for several times. To compare one text costs less than the hash of a long one.
+    if (last?.authorization === authorization) return last.caller;
     // The last word, whatever the scheme: a caller that varies the rest has one entry.
     const token = authorization.slice(authorization.lastIndexOf(' ') + 1);
-    const known = callers.get(token);
-    if (known !== undefined) return known;
-    const caller = identify(token);
-    // A part of a string keeps the whole one in memory.
-    if (caller !== undefined) callers.set(token, caller, { size: authorization.length });
+    let caller = callers.get(token);
+    if (caller === undefined) {
+      caller = identify(token);
+      // A part of a string keeps the whole one in memory.
+      if (caller !== undefined) callers.set(token, caller, { size: authorization.length });
+    }
+    if (caller !== undefined && authorization.length <= authorizationLengthMax)
+      last = { authorization, caller };
     return caller;
   };
 }

@@ -76,14 +76,18 @@ class RequestUser implements ConnectionUser {
 
 /** The place of the request that this code works for; null for work of the server. */
 export function currentPlace(): Place | null {
-  const user = currentUser();
-  return user instanceof RequestUser ? user.place : null;
+  return currentRequest()?.place ?? null;
 }
 
 /** Aborts when the client of the request has gone that this code works for; undefined for work of the server. */
 export function currentSignal(): AbortSignal | undefined {
+  return currentRequest()?.signal;
+}
+
+function currentRequest(): RequestUser | undefined {
   const user = currentUser();
-  return user instanceof RequestUser ? user.signal : undefined;
+  const own = user?.turn?.user ?? user;
+  return own instanceof RequestUser ? own : undefined;
 }
 
 /** Call it after the hook that admits requests. @param callerOf called only when many connections are in use */

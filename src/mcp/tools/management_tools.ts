@@ -121,6 +121,7 @@ const declarations: Readonly<Record<string, Declared>> = {
     title: 'Read the health of a subscription',
     description:
       'Returns counts, latencies, errors and the backlog of a subscription, by default of the last day.',
+    hasOwnTurns: true,
   },
   delivery_get: {
     operation: 'read_delivery',
