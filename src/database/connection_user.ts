@@ -69,13 +69,17 @@ export function asUser<Result>(user: ConnectionUser, work: () => Result): Result
 }
 
 /**
- * Works in a turn for which others wait. It must not wait behind other work of its caller, for connections or for turns of another kind, so it counts as
- * that of another user. Where next is who has had least time, it is the caller's time, and the turn of whoever waits comes first for the turn that
- * it waits for. As work of the server it would come before everybody, and have no share.
+ * Works in a turn for the end of which others wait. So that it does not wait behind other work of its caller, for connections or for turns of another kind,
+ * it counts as another user. In a pool by time, its time is the caller's, and it comes as early as anybody who waits for a turn of the kind would: whoever
+ * holds what others need inherits their place. As work of the server, it would come before everybody and have no share.
  * @param kind what the turns are of
  * @param waiting who waits for a turn of the kind
  */
-export function inTurnOf<Result>(kind: string, waiting: () => Iterable<string>, work: () => Result): Result {
+export async function inTurnOf<Result>(
+  kind: string,
+  waiting: () => Iterable<string>,
+  work: () => Promise<Result>,
+): Promise<Result> {
   const user = currentUser();
   if (user === undefined) return work();
   const { owner, turn: outer } = user;
@@ -83,10 +87,18 @@ export function inTurnOf<Result>(kind: string, waiting: () => Iterable<string>, 
     user: outer?.user ?? user,
     waiting: () => [...(outer?.waiting() ?? []), ...waiting()],
   };
-  return asUser(
-    { owner: `turns of ${kind}: ${owner}`, part: null, purpose: purposeOf(user), hasEnded: false, turn },
-    work,
-  );
+  const inTurn = {
+    owner: `turns of ${kind}: ${owner}`,
+    part: null,
+    purpose: purposeOf(user),
+    hasEnded: false,
+    turn,
+  };
+  try {
+    return await asUser(inTurn, work);
+  } finally {
+    inTurn.hasEnded = true;
+  }
 }
 
 export function asServer<Result>(work: () => Result): Result {

@@ -175,23 +175,34 @@ test('work of the server and of ended requests has no share', async (t) => {
 });
 
 /** The user of work of the owner in a turn, for which others wait. */
-const inTurn = (owner: string, waiting: string[] = []): ConnectionUser =>
-  asUser(requestOf(owner, 'read'), () => inTurnOf('lists', () => waiting, currentUser)) as ConnectionUser;
+async function inTurn(owner: string, waiting: string[] = []): Promise<ConnectionUser> {
+  const run = () =>
+    inTurnOf(
+      'lists',
+      () => waiting,
+      async () => currentUser(),
+    );
+  const user = (await asUser(requestOf(owner, 'read'), run)) as ConnectionUser;
+  // What a turn leaves behind is the server's.
+  assert.equal(user.hasEnded, true);
+  return { ...user, hasEnded: false };
+}
 
 test('attack: work in a turn waits behind none of its user’s other work', async (t) => {
   const { held, hold, untilHeld, endAll } = holder(t);
   for (let count = 0; count < 8; count += 1) hold(requestOf('busy', 'read'));
   await untilHeld(4);
-  const user = inTurn('busy');
+  const user = await inTurn('busy');
   assert.deepEqual([user.part, purposeOf(user)], [null, 'read']);
   hold(user);
   await untilHeld(5);
   assert.equal(held[4], user.owner);
-  assert.equal(
-    inTurnOf('lists', () => [], currentUser),
-    undefined,
-    'work of the server is still the server’s',
+  const ofServer = await inTurnOf(
+    'lists',
+    () => [],
+    async () => currentUser(),
   );
+  assert.equal(ofServer, undefined);
   await endAll();
 });
 
@@ -202,7 +213,7 @@ test('attack: in a pool by time, work in a turn comes when whoever waits for it 
     await asUser(requestOf('other'), () => sql`select pg_sleep(0.1)`.execute(byTime));
     for (let count = 0; count < 3; count += 1) hold(null);
     await untilHeld(3);
-    const user = inTurn('hostile', waiting);
+    const user = await inTurn('hostile', waiting);
     hold(requestOf('other'));
     hold(user);
     end('server');
