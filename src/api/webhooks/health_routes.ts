@@ -15,7 +15,7 @@ import { Problem } from '../../http/problem.ts';
 import type { ProblemCode } from '../../http/problem_codes.ts';
 import { named, strict, Time } from '../../http/schema.ts';
 import { readTime } from '../../http/time.ts';
-import { LimitedWork } from '../../shared/limited_work.ts';
+import { LimitedWork, NoTurnError } from '../../shared/limited_work.ts';
 import { undivided } from '../../shared/owner_turns.ts';
 import {
   addBacklogs,
@@ -44,9 +44,9 @@ import { requireSubscription, type WebhookRoutesOptions } from './subscription_a
 const dayMs = 86_400_000;
 /** Maximum subscriptions in a sum. */
 const summedMax = 1_000;
-/** Subscriptions that are read in one turn: with a month of buckets, they take PostgreSQL 50 to 100 ms. */
+/** Subscriptions that are read at once: with a month of buckets, they take PostgreSQL 50 to 100 ms. */
 const sliceMax = 25;
-/** Sums of more subscriptions are made one after the other. Those of fewer come between their slices. */
+/** Sums of more subscriptions are made one after the other. */
 const severalMax = 250;
 /** Requests of one caller that may wait: for one subscription, for several and for many. */
 const waitingMax = 4;
@@ -99,39 +99,36 @@ export const healthRoutes = {
 export function registerHealthRoutes(options: WebhookRoutesOptions): void {
   const { db, logDb } = options;
   // The log keeps its other connections for pages and for events that are pulled, and nobody waits with one subscription for the several of others,
-  // nor with several for more than a slice of many.
+  // nor with several for many.
   const turns = { one: new LimitedWork(1), several: new LimitedWork(1), many: new LimitedWork(1) };
   const show = async (request: FastifyRequest, lanes: number[]) => {
     const range = readStatsRange(request);
     // A tool of an agent calls this in the name of its user, in a request of this process to itself.
     const caller = currentUser() ?? undivided('');
     const signal = AbortSignal.timeout(sumMsMax);
-    const size = lanes.length > 1 ? 'several' : 'one';
+    const size = sizeOf(lanes);
     const work = turns[size];
-    const readSlice = (from: number) =>
-      work.run(
-        caller,
-        () => {
-          if (request.raw.socket.destroyed) throw overloaded();
-          const slice = lanes.slice(from, from + sliceMax);
-          return inTurnOf(`health of ${size}`, work.waitingOwners, () => readPart(logDb, slice, range));
-        },
-        undefined,
-        signal,
-      );
-    const read = async () => {
-      let sum = await readSlice(0);
+    const readSlice = async (from: number) => {
+      if (signal.aborted) throw new NoTurnError();
+      if (request.raw.socket.destroyed) throw overloaded();
+      const slice = lanes.slice(from, from + sliceMax);
+      return inTurnOf(`health of ${size}`, work.waitingOwners, () => readPart(logDb, slice, range));
+    };
+    // Were sums of many to alternate as those of several do, none of a dozen or two would end in time.
+    const read = async (readNext: typeof readSlice) => {
+      let sum = await readNext(0);
       for (let from = sliceMax; from < lanes.length; from += sliceMax) {
-        const { counted, backlog } = await readSlice(from);
+        const { counted, backlog } = await readNext(from);
         sum = { counted: addCounts(sum.counted, counted), backlog: addBacklogs(sum.backlog, backlog) };
       }
       return representHealth(request, range, describeCounts(sum.counted), sum.backlog);
     };
-    // Were those of many to alternate as well, none of a dozen or two would end in time.
-    const isLarge = lanes.length > severalMax;
-    if ((isLarge ? turns.many : work).isFull(caller, waitingMax)) throw overloaded();
+    const inTurn = <Result>(part: () => Promise<Result>) => work.run(caller, part, undefined, signal);
+    if (work.isFull(caller, waitingMax)) throw overloaded();
     // What waits would keep the places of all for seconds.
-    return waitElsewhere(() => (isLarge ? turns.many.run(caller, read, undefined, signal) : read()));
+    return waitElsewhere(() =>
+      size === 'many' ? inTurn(() => read(readSlice)) : read((from) => inTurn(() => readSlice(from))),
+    );
   };
 
   serve(options, healthRoutes.subscription, async ({ request, caller: owner, params }) => {
@@ -155,6 +152,11 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
       rows.map(({ lane }) => Number(lane)),
     );
   });
+}
+
+function sizeOf({ length }: readonly number[]): 'one' | 'several' | 'many' {
+  if (length > severalMax) return 'many';
+  return length > 1 ? 'several' : 'one';
 }
 
 async function readPart(db: Database, lanes: readonly number[], range: StatsRange) {
