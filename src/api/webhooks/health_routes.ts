@@ -114,7 +114,6 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
       const slice = lanes.slice(from, from + sliceMax);
       return inTurnOf(`health of ${size}`, work.waitingOwners, () => readPart(logDb, slice, range));
     };
-    // Were sums of many to alternate as those of several do, none of a dozen or two would end in time.
     const read = async (readNext: typeof readSlice) => {
       let sum = await readNext(0);
       for (let from = sliceMax; from < lanes.length; from += sliceMax) {
@@ -125,7 +124,7 @@ export function registerHealthRoutes(options: WebhookRoutesOptions): void {
     };
     const inTurn = <Result>(part: () => Promise<Result>) => work.run(caller, part, undefined, signal);
     if (work.isFull(caller, waitingMax)) throw overloaded();
-    // What waits would keep the places of all for seconds.
+    // What waits would keep the places of all for seconds. Were sums of many to alternate as those of several do, none of a dozen or two would end in time.
     return waitElsewhere(() =>
       size === 'many' ? inTurn(() => read(readSlice)) : read((from) => inTurn(() => readSlice(from))),
     );

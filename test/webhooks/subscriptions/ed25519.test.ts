@@ -169,10 +169,11 @@ test('webhooks 40, 78: a new delivery key is published before it signs, overlaps
   await until(publishedKeys, (keys) => Date.parse(keys[1]?.signs_until ?? '') < Date.now() + 60_000);
   // Whoever signs learns of it later than whoever publishes the keys.
   let sent = 2;
-  await until(
+  const signed = await until(
     () => receive(++sent),
     ([, isOfOld]) => isOfOld === false,
   );
+  assert.deepEqual(signed, [true, false], 'replaced, and still published');
   assert.equal((await publishedKeys()).length, 2);
   await sql`update delivery_keys set expires_at = now() where id = ${old.kid}`.execute(server.db);
   await until(publishedKeys, (keys) => keys.length === 1);
