@@ -4,7 +4,8 @@
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Sharer } from '../shared/owner_turns.ts';
+import type { GroupMember } from '../shared/owner_turns.ts';
+import type { TimeOwner } from '../shared/recent_time.ts';
 
 /**
  * What a connection is for, in the order in which some are kept free: sign-in and tokens, reads, and what can wait for rows that others have
@@ -17,7 +18,7 @@ export type Purpose = (typeof purposes)[number];
  * The owner is an account, a client, or a network: the whole site of an IPv6 address. The part is an app of the account. Both are read only when
  * many connections are in use.
  */
-export interface ConnectionUser extends Sharer {
+export interface ConnectionUser extends GroupMember {
   readonly purpose: Purpose;
   /** Timers and other work that a request leaves behind are the server's. */
   readonly hasEnded: boolean;
@@ -29,7 +30,7 @@ interface Turn {
   /** Whose turn it is: a user without one. */
   readonly user: ConnectionUser;
   /** Who waits for the end of the turn. */
-  readonly waiting: () => Iterable<string>;
+  readonly waiting: () => Iterable<TimeOwner>;
 }
 
 const users = new AsyncLocalStorage<ConnectionUser | undefined>();
@@ -77,12 +78,12 @@ export function asUser<Result>(user: ConnectionUser, work: () => Result): Result
  */
 export async function inTurnOf<Result>(
   kind: string,
-  waiting: () => Iterable<string>,
+  waiting: () => Iterable<TimeOwner>,
   work: () => Promise<Result>,
 ): Promise<Result> {
   const user = currentUser();
   if (user === undefined) return work();
-  const { owner, turn: outer } = user;
+  const { owner, group, turn: outer } = user;
   const turn: Turn = {
     user: outer?.user ?? user,
     waiting: () => [...(outer?.waiting() ?? []), ...waiting()],
@@ -90,6 +91,7 @@ export async function inTurnOf<Result>(
   const inTurn = {
     owner: `turns of ${kind}: ${owner}`,
     part: null,
+    group,
     purpose: purposeOf(user),
     hasEnded: false,
     turn,

@@ -17,7 +17,7 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import type pg from 'pg';
 import { Bag, BagItem } from '../shared/bag.ts';
-import { RecentTime } from '../shared/recent_time.ts';
+import { RecentTime, type TimeOwner } from '../shared/recent_time.ts';
 import { freeInGroup, isFree, isFreeForAnybody } from '../shared/share.ts';
 import {
   asServer,
@@ -215,7 +215,7 @@ export class FairPool implements PostgresPool {
   #giveBack(holding: Holding): void {
     this.#held.delete(holding);
     const { user, since } = holding;
-    if (user !== undefined) this.#times?.add((user.turn?.user ?? user).owner, performance.now() - since);
+    if (user !== undefined) this.#times?.add(user.turn?.user ?? user, performance.now() - since);
     if (this.#waiting.size === 0) return;
     if (holding.user !== undefined) this.#endTurn(holding.user);
     for (let next = this.#next(); next !== undefined; next = this.#next()) {
@@ -239,28 +239,31 @@ export class FairPool implements PostgresPool {
   #next(): Waiter | undefined {
     if (this.#held.size >= this.#size) return undefined;
     const ofServer = this.#waiting.get(undefined);
-    if (ofServer !== undefined) return this.#shift(undefined, ofServer, firstOf(ofServer));
-    for (const [queue, waiting] of this.#inOrder()) {
-      const next = this.#firstsOf(waiting).find(({ user }) => this.#hasRoom(user));
-      if (next !== undefined) return this.#shift(queue, waiting, next);
-    }
+    if (ofServer !== undefined) return this.#shift(undefined, firstOf(ofServer));
+    for (const [queue, waiter] of this.#times === undefined ? this.#byTurns() : this.#byTime(this.#times))
+      if (this.#hasRoom(waiter.user)) return this.#shift(queue, waiter);
     return undefined;
   }
 
-  /** By turns of the owners, or by the time that they have had. */
-  #inOrder(): Iterable<[string | undefined, Set<Waiter>]> {
-    const times = this.#times;
-    if (times === undefined || this.#waiting.size === 1) return this.#waiting;
+  /** The oldest waiter of each app of each owner. */
+  *#byTurns(): Iterable<[queue: string | undefined, Waiter]> {
+    for (const [queue, waiting] of this.#waiting)
+      for (const waiter of this.#firstsOf(waiting)) yield [queue, waiter];
+  }
+
+  #byTime(times: RecentTime): [queue: string | undefined, Waiter][] {
+    const firsts = [...this.#byTurns()];
+    if (firsts.length === 1) return firsts;
     const now = performance.now();
     const timeOf = ({ user }: Waiter) => {
-      let least = times.of((user?.turn?.user ?? user)?.owner ?? '', now);
-      for (const owner of user?.turn?.waiting() ?? []) least = Math.min(least, times.of(owner, now));
-      return least;
+      const own: TimeOwner | undefined = user?.turn?.user ?? user;
+      const owners = [...(own === undefined ? [] : [own]), ...(user?.turn?.waiting() ?? [])];
+      return Math.min(...owners.map((each) => times.of(each, now)));
     };
-    return [...this.#waiting]
-      .map((entry) => ({ entry, ms: timeOf(firstOf(entry[1])) }))
+    return firsts
+      .map((first) => ({ first, ms: timeOf(first[1]) }))
       .sort((one, other) => one.ms - other.ms)
-      .map(({ entry }) => entry);
+      .map(({ first }) => first);
   }
 
   /** The oldest waiter of each app of an owner. First are those of apps that hold fewest connections. */
@@ -276,9 +279,10 @@ export class FairPool implements PostgresPool {
     return [...firsts.values()].sort((one, other) => heldBy(one) - heldBy(other));
   }
 
-  #shift(queue: string | undefined, waiting: Set<Waiter>, next: Waiter): Waiter {
-    waiting.delete(next);
+  #shift(queue: string | undefined, next: Waiter): Waiter {
+    const waiting = this.#waiting.get(queue) ?? new Set();
     this.#waiting.delete(queue);
+    waiting.delete(next);
     if (waiting.size > 0) this.#waiting.set(queue, waiting);
     return next;
   }

@@ -10,7 +10,7 @@
  */
 
 import { asServer } from '../database/connection_user.ts';
-import { OwnerTurns, type Sharer, undivided } from '../shared/owner_turns.ts';
+import { type GroupMember, OwnerTurns, undivided } from '../shared/owner_turns.ts';
 import { RecentTime } from '../shared/recent_time.ts';
 
 /** Bodies up to this are parsed at once. */
@@ -19,17 +19,23 @@ const smallBytes = 16_384;
 const shortMs = 5;
 
 /** Work of the server. */
-export const serverWork: Sharer = undivided('');
+export const serverWork: GroupMember = undivided('');
 
-const waiting = new OwnerTurns<() => void>();
+interface Body {
+  readonly caller: GroupMember;
+  readonly begin: () => void;
+}
+
+const waiting = new OwnerTurns<Body>();
 const times = new RecentTime();
 let isRunning = false;
 
-/** Resolves when a body may be parsed. @param sharer whose body it is, or `serverWork` */
-export function takeBodyTurn({ owner, part }: Sharer, bytes: number): Promise<void> | undefined {
+/** Resolves when a body may be parsed. @param caller whose body it is, or `serverWork` */
+export function takeBodyTurn({ owner, part, group }: GroupMember, bytes: number): Promise<void> | undefined {
   if (bytes <= smallBytes) return undefined;
-  return new Promise((resolve) => {
-    waiting.add(owner, resolve, part);
+  return new Promise((begin) => {
+    // Whose a request is may become known while its body is parsed.
+    waiting.add(owner, { caller: { owner, part, group }, begin }, part);
     if (isRunning) return;
     isRunning = true;
     asServer(() => setImmediate(run));
@@ -38,12 +44,12 @@ export function takeBodyTurn({ owner, part }: Sharer, bytes: number): Promise<vo
 
 function run(): void {
   const startedAt = performance.now();
-  const owner = nextOwner();
-  waiting.takeOf(owner)?.();
+  const caller = nextCaller();
+  waiting.takeOf(caller.owner, caller.part)?.begin();
   // The body is parsed before that.
   setImmediate(() => {
     const tookMs = performance.now() - startedAt;
-    times.add(owner, tookMs);
+    times.add(caller, tookMs);
     isRunning = !waiting.isEmpty;
     if (!isRunning) return;
     if (tookMs > shortMs) setTimeout(run, tookMs);
@@ -51,7 +57,8 @@ function run(): void {
   });
 }
 
-function nextOwner(): string {
+function nextCaller(): GroupMember {
   const isOfServer = waiting.countOf(serverWork.owner) > 0;
-  return (isOfServer ? undefined : times.leastOf(waiting.owners())) ?? serverWork.owner;
+  const callers = [...waiting.firsts()].map(([, { caller }]) => caller);
+  return (isOfServer ? undefined : times.leastOf(callers)) ?? serverWork;
 }

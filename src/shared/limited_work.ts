@@ -3,7 +3,7 @@
  * hang, owners have shares and take turns (owner_turns.ts).
  */
 
-import { OwnerTurns, type Sharer, undivided } from './owner_turns.ts';
+import { type GroupMember, OwnerTurns, type Sharer, undivided } from './owner_turns.ts';
 import { RecentTime } from './recent_time.ts';
 import { isFree, wholeOf } from './share.ts';
 
@@ -25,6 +25,7 @@ export class NoTurnError extends Error {
 /** A piece of work that waits for the turn of its owner, or of another one that waits for its result. */
 interface Piece {
   readonly begin: (owner: string) => void;
+  readonly sharer: GroupMember;
   readonly owners: Set<string>;
   /** It has begun, or waited for too long. */
   isOver: boolean;
@@ -64,7 +65,7 @@ export class LimitedWork {
   }
 
   /** Who waits for a turn. */
-  readonly waitingOwners = (): Iterable<string> => this.#waiting.owners();
+  readonly waitingOwners = (): GroupMember[] => [...this.#waiting.firsts()].map(([, { sharer }]) => sharer);
 
   /** How many pieces of the owner wait for their turn. */
   waitingOf(owner: string): number {
@@ -87,23 +88,24 @@ export class LimitedWork {
    * @throws NoTurnError, or what the work throws
    */
   async run<Result>(
-    sharer: Sharer | string,
+    sharer: GroupMember | string,
     work: () => Promise<Result>,
     key?: string,
     signal?: AbortSignal,
   ): Promise<Result> {
     if (signal?.aborted) throw new NoTurnError();
-    const { owner, part } = typeof sharer === 'string' ? undivided(sharer) : sharer;
+    const { owner, part, group } = typeof sharer === 'string' ? undivided(sharer) : sharer;
+    const member = { owner, part, group };
     let beginner = owner;
     if (this.#mayBegin(owner)) this.#begin(owner);
-    else beginner = await this.#wait(owner, part, key, signal);
+    else beginner = await this.#wait(member, key, signal);
     const begunAt = performance.now();
     try {
       return await work();
     } finally {
       this.#running -= 1;
       if (this.#hasShares) this.#owners.splice(this.#owners.indexOf(beginner), 1);
-      else this.#times.add(beginner, performance.now() - begunAt);
+      else this.#times.add(member, performance.now() - begunAt);
       this.#beginNext();
     }
   }
@@ -117,12 +119,7 @@ export class LimitedWork {
   }
 
   /** @returns the owner whose turn it is */
-  #wait(
-    owner: string,
-    part: string | null,
-    key: string | undefined,
-    signal: AbortSignal | undefined,
-  ): Promise<string> {
+  #wait(sharer: GroupMember, key: string | undefined, signal: AbortSignal | undefined): Promise<string> {
     return new Promise((resolve, reject) => {
       const end = () => {
         clearTimeout(timer);
@@ -141,9 +138,9 @@ export class LimitedWork {
       };
       const timer = setTimeout(giveUp, turnWaitMsMax);
       signal?.addEventListener('abort', giveUp);
-      const piece: Piece = { begin, owners: new Set(), isOver: false };
+      const piece: Piece = { begin, sharer, owners: new Set(), isOver: false };
       if (key !== undefined) this.#byKey.set(key, piece);
-      this.#add(owner, piece, part);
+      this.#add(sharer.owner, piece, sharer.part);
     });
   }
 
@@ -172,9 +169,14 @@ export class LimitedWork {
     if (this.#hasShares) this.#owners.push(owner);
   }
 
-  /** With shares, one end may let several begin. */
   #beginNext(): void {
-    for (const owner of this.#hasShares ? this.#waiting.owners() : this.#byTime()) {
+    if (this.#hasShares) this.#beginByShares();
+    else this.#beginByTime();
+  }
+
+  /** One end may let several begin. */
+  #beginByShares(): void {
+    for (const owner of this.#waiting.owners()) {
       if (this.#running >= this.#max) return;
       if (!this.#mayBegin(owner)) continue;
       const piece = this.#waiting.takeOf(owner);
@@ -182,12 +184,12 @@ export class LimitedWork {
     }
   }
 
-  /** Each time the waiting owner that has had least time. */
-  *#byTime(): Iterable<string> {
-    for (;;) {
-      const owner = this.#times.leastOf(this.#waiting.owners());
-      if (owner === undefined) return;
-      yield owner;
+  #beginByTime(): void {
+    while (this.#running < this.#max) {
+      const next = this.#times.leastOf(this.waitingOwners());
+      if (next === undefined) return;
+      const piece = this.#waiting.takeOf(next.owner, next.part);
+      if (piece?.isOver === false) this.#beginPiece(next.owner, piece);
     }
   }
 }

@@ -10,8 +10,14 @@ export interface Sharer {
   readonly part: string | null;
 }
 
-export function undivided(owner: string): Sharer {
-  return { owner, part: null };
+/** A sharer whose owner shares something with others, as the accounts of an app do, or the networks of a site. */
+export interface GroupMember extends Sharer {
+  /** Null if there are no others. The parts of an owner may belong to different groups. */
+  readonly group: string | null;
+}
+
+export function undivided(owner: string): GroupMember {
+  return { owner, part: null, group: null };
 }
 
 export class OwnerTurns<Thing> {

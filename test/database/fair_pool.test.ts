@@ -15,6 +15,7 @@ import {
 import { type Database, openDatabase, poolStatus, type Transaction } from '../../src/database/database.ts';
 import { ConnectionShareError } from '../../src/database/fair_pool.ts';
 import { undivided } from '../../src/shared/owner_turns.ts';
+import type { TimeOwner } from '../../src/shared/recent_time.ts';
 import { createDatabase } from '../support/database/database.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -175,7 +176,7 @@ test('work of the server and of ended requests has no share', async (t) => {
 });
 
 /** The user of work of the owner in a turn, for which others wait. */
-async function inTurn(owner: string, waiting: string[] = []): Promise<ConnectionUser> {
+async function inTurn(owner: string, waiting: TimeOwner[] = []): Promise<ConnectionUser> {
   const run = () =>
     inTurnOf(
       'lists',
@@ -207,7 +208,7 @@ test('attack: work in a turn waits behind none of its user’s other work', asyn
 });
 
 test('attack: in a pool by time, work in a turn comes when whoever waits for it would', async (t) => {
-  for (const waiting of [[], ['stranger']]) {
+  for (const waiting of [[], [undivided('stranger')]]) {
     const { held, hold, untilHeld, end, endAll } = holder(t, byTime);
     await asUser(requestOf('hostile'), () => sql`select pg_sleep(0.4)`.execute(byTime));
     await asUser(requestOf('other'), () => sql`select pg_sleep(0.1)`.execute(byTime));
@@ -338,4 +339,25 @@ test('in a pool by time, next is the user that has had least, not who asked firs
     assert.equal(held[3], pool === byTime ? 'new' : 'busy');
     await endAll();
   }
+});
+
+test('attack: in a pool by time, users of an app that has had much wait behind others', async (t) => {
+  const { held, hold, untilHeld, end, endAll } = holder(t, byTime);
+  const ofApp = (owner: string, app: string) => ({
+    ...requestOf(owner),
+    part: `${owner} ${app}`,
+    group: app,
+  });
+  for (let user = 0; user < 4; user += 1)
+    await asUser(ofApp(`hostile ${user}`, 'hostile'), () => sql`select pg_sleep(0.2)`.execute(byTime));
+  await asUser(ofApp('stranger', 'other'), () => sql`select`.execute(byTime));
+  for (let count = 0; count < 3; count += 1) hold(null);
+  await untilHeld(3);
+  hold(ofApp('hostile 4', 'hostile'));
+  hold(ofApp('hostile 0', 'hostile'));
+  hold(ofApp('stranger', 'other'));
+  for (let count = 0; count < 3; count += 1) end('server');
+  await untilHeld(6);
+  assert.deepEqual(held.slice(3), ['stranger', 'hostile 4', 'hostile 0']);
+  await endAll();
 });

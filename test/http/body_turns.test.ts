@@ -68,3 +68,16 @@ test('whoever has had little of the time goes first, and work of the server befo
     'newer',
   ]);
 });
+
+test('attack: bodies of an app with many users wait behind those of another app', async () => {
+  const parsed: string[] = [];
+  const parse = async (owner: string, app: string, ms: number) => {
+    await takeBodyTurn({ owner, part: `${owner} ${app}`, group: app }, large);
+    work(ms);
+    parsed.push(owner);
+  };
+  await Promise.all(['u1', 'u2', 'u3', 'u4'].map((owner) => parse(owner, 'crowd', 50)));
+  await parse('stranger', 'quiet', 5);
+  await Promise.all([parse('running', 'any', 1), parse('u5', 'crowd', 1), parse('stranger', 'quiet', 1)]);
+  assert.deepEqual(parsed.slice(5), ['running', 'stranger', 'u5']);
+});

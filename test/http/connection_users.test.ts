@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import Fastify from 'fastify';
-import { inTurnOf } from '../../src/database/connection_user.ts';
+import { currentUser, inTurnOf } from '../../src/database/connection_user.ts';
 import { currentSignal, nameConnectionUsers } from '../../src/http/overload/connection_users.ts';
 import { LimitedWork, NoTurnError } from '../../src/shared/limited_work.ts';
 import { undivided } from '../../src/shared/owner_turns.ts';
@@ -44,3 +44,20 @@ for (const [where, within] of [
     assert.equal(currentSignal(), undefined);
   });
 }
+
+test('the database and turns know the app of a request, also within a turn', async (t) => {
+  const app = Fastify();
+  t.after(() => app.close());
+  app.decorateRequest('place', null);
+  nameConnectionUsers(app, () => ({ owner: 'account', part: 'account app', group: 'app' }));
+  app.get('/', async () => [
+    currentUser()?.group,
+    await inTurnOf(
+      'lists',
+      () => [],
+      async () => currentUser()?.group,
+    ),
+  ]);
+  const response = await fetch(await app.listen({ port: 0, host: '127.0.0.1' }));
+  assert.deepEqual(await response.json(), ['app', 'app']);
+});

@@ -96,7 +96,7 @@ test('parts of an owner take turns, and one leaves others some of what may wait'
   const work = new LimitedWork(1);
   const begun: string[] = [];
   const ends: (() => void)[] = [];
-  const sharerOf = (part: string) => ({ owner: 'a', part: `a ${part}` });
+  const sharerOf = (part: string) => ({ owner: 'a', part: `a ${part}`, group: null });
   const run = (part: string) =>
     work.run(sharerOf(part), async () => {
       begun.push(part);
@@ -113,4 +113,26 @@ test('parts of an owner take turns, and one leaves others some of what may wait'
   }
   await Promise.all(all);
   assert.deepEqual(begun, ['x', 'x', 'y', 'z', 'x', 'x', 'x']);
+});
+
+test('the time of an app counts for all its users, and not for other apps of an account', async () => {
+  const work = new LimitedWork(1);
+  const ran: string[] = [];
+  const run = (owner: string, app: string, ms: number) =>
+    work.run({ owner, part: `${owner} ${app}`, group: app }, async () => {
+      await sleep(ms);
+      ran.push(`${owner} ${app}`);
+    });
+  for (let user = 0; user < 4; user += 1) await run(`user ${user}`, 'busy', 100);
+  await run('other', 'small', 1);
+  ran.length = 0;
+  const running = run('running', 'any', 1);
+  await Promise.all([
+    running,
+    run('new', 'busy', 1),
+    run('other', 'small', 1),
+    run('new', 'good', 1),
+    run('newer', 'busy', 1),
+  ]);
+  assert.deepEqual(ran, ['running any', 'new good', 'other small', 'newer busy', 'new busy']);
 });

@@ -2,15 +2,12 @@
 
 import type { IncomingMessage } from 'node:http';
 import { LRUCache } from 'lru-cache';
-import type { Sharer } from '../../shared/owner_turns.ts';
+import type { GroupMember } from '../../shared/owner_turns.ts';
 import { type TenantParts, tenantName } from '../../shared/tenant.ts';
 import { networksOf } from '../network.ts';
 
-/** The owner is a tenant (shared/tenant.ts) or a network, and the part is an app of the account. */
-export interface Caller extends Sharer {
-  /** The app of the account, with all its accounts, or the site of the network; null if there is none. */
-  readonly group: string | null;
-}
+/** The owner is a tenant (shared/tenant.ts) or a network, the part an app of the account, and the group that app with all its accounts, or the site. */
+export type Caller = GroupMember;
 
 /** All remembered headers in characters, and one of them. Tokens in longer ones are looked up each time. */
 const authorizationsLengthMax = 2_097_152;

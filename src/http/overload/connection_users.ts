@@ -3,8 +3,8 @@
 import { Socket } from 'node:net';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { asUser, type ConnectionUser, currentUser, type Purpose } from '../../database/connection_user.ts';
-import type { Sharer } from '../../shared/owner_turns.ts';
 import type { Place } from './admission.ts';
+import type { Caller } from './caller.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -16,25 +16,29 @@ declare module 'fastify' {
 class RequestUser implements ConnectionUser {
   readonly #request: FastifyRequest;
   readonly #reply: FastifyReply;
-  readonly #callerOf: (request: FastifyRequest) => Sharer;
-  #caller: Sharer | undefined;
+  readonly #callerOf: (request: FastifyRequest) => Caller;
+  #caller: Caller | undefined;
   #gone: AbortController | undefined;
 
-  constructor(request: FastifyRequest, reply: FastifyReply, callerOf: (request: FastifyRequest) => Sharer) {
+  constructor(request: FastifyRequest, reply: FastifyReply, callerOf: (request: FastifyRequest) => Caller) {
     this.#request = request;
     this.#reply = reply;
     this.#callerOf = callerOf;
   }
 
   get owner(): string {
-    return this.#sharer.owner;
+    return this.#known.owner;
   }
 
   get part(): string | null {
-    return this.#sharer.part;
+    return this.#known.part;
   }
 
-  get #sharer(): Sharer {
+  get group(): string | null {
+    return this.#known.group;
+  }
+
+  get #known(): Caller {
     this.#caller ??= this.#callerOf(this.#request);
     return this.#caller;
   }
@@ -93,7 +97,7 @@ function currentRequest(): RequestUser | undefined {
 /** Call it after the hook that admits requests. @param callerOf called only when many connections are in use */
 export function nameConnectionUsers(
   app: FastifyInstance,
-  callerOf: (request: FastifyRequest) => Sharer,
+  callerOf: (request: FastifyRequest) => Caller,
 ): void {
   app.decorateRequest('connectionUser', null);
   app.addHook('onRequest', (request, reply, done) => {

@@ -13,7 +13,7 @@ import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest }
 import type { Registry } from 'prom-client';
 import { newId } from '../../crypto/ids.ts';
 import type { Database } from '../../database/database.ts';
-import { type Sharer, undivided } from '../../shared/owner_turns.ts';
+import { undivided } from '../../shared/owner_turns.ts';
 import type { ProblemPage } from '../errors.ts';
 import { addressMatcher, forwardedAddress } from '../network.ts';
 import { Admission, Place } from './admission.ts';
@@ -144,7 +144,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
 }
 
 /** The site of an address, or its network if it has none. */
-function siteOf(address: string): Sharer {
+function siteOf(address: string): Caller {
   const { owner, group } = callerOfAddress(address);
   return undivided(group ?? owner);
 }

@@ -1,42 +1,51 @@
 /**
  * Turns of building pages of events. Each event is signed again, which takes 60 ms for a thousand of them, in the thread that serves all
- * requests. So a page is built in slices of some milliseconds, and each turn of the event loop has one that had to wait. Owners take turns.
+ * requests. So a page is built in slices of some milliseconds, and each turn of the event loop has one that had to wait. Next is the owner
+ * that has had least of that time lately: with equal turns, each slice of a small page waited for one of each large page.
  *
  *   first slice → waiting, by owner → its turn: next slice → waiting …
  */
 
-import { OwnerTurns, type Sharer } from '../../shared/owner_turns.ts';
+import { type GroupMember, OwnerTurns } from '../../shared/owner_turns.ts';
+import { RecentTime } from '../../shared/recent_time.ts';
 
 /** Milliseconds of a slice. */
 const sliceMs = 3;
 
-const waiting = new OwnerTurns<() => void>();
+interface Slice {
+  readonly reader: GroupMember;
+  readonly begin: () => void;
+}
+
+const waiting = new OwnerTurns<Slice>();
+const times = new RecentTime();
 let isPlanned = false;
 
 /** The slices of one page. The first begins at once. */
 export class PageSlices {
-  readonly #sharer: Sharer;
-  #until = performance.now() + sliceMs;
+  readonly #reader: GroupMember;
+  #begunAt = performance.now();
 
-  /** @param sharer who gets the page */
-  constructor(sharer: Sharer) {
-    this.#sharer = sharer;
+  /** @param reader who gets the page */
+  constructor({ owner, part, group }: GroupMember) {
+    this.#reader = { owner, part, group };
   }
 
   get isOver(): boolean {
-    return performance.now() >= this.#until;
+    return performance.now() >= this.#begunAt + sliceMs;
   }
 
   /** Resolves when the next slice begins. */
   async next(): Promise<void> {
-    await takeTurn(this.#sharer);
-    this.#until = performance.now() + sliceMs;
+    times.add(this.#reader, performance.now() - this.#begunAt);
+    await takeTurn(this.#reader);
+    this.#begunAt = performance.now();
   }
 }
 
-function takeTurn({ owner, part }: Sharer): Promise<void> {
-  return new Promise((resolve) => {
-    waiting.add(owner, resolve, part);
+function takeTurn(reader: GroupMember): Promise<void> {
+  return new Promise((begin) => {
+    waiting.add(reader.owner, { reader, begin }, reader.part);
     plan();
   });
 }
@@ -46,7 +55,8 @@ function plan(): void {
   isPlanned = true;
   setImmediate(() => {
     isPlanned = false;
-    waiting.take()?.();
+    const next = times.leastOf([...waiting.firsts()].map(([, { reader }]) => reader));
+    if (next !== undefined) waiting.takeOf(next.owner, next.part)?.begin();
     plan();
   });
 }

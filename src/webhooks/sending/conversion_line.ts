@@ -1,7 +1,7 @@
 /** Conversions that wait for one thread. Next is the account that has had least of its time lately (recent_time.ts). */
 
 import type { ConversionSource } from '../../events/conversion_source.ts';
-import { OwnerTurns } from '../../shared/owner_turns.ts';
+import { OwnerTurns, undivided } from '../../shared/owner_turns.ts';
 import { RecentTime } from '../../shared/recent_time.ts';
 import { type ConversionResult, ConversionThread } from './conversion_thread.ts';
 import type { ConversionTurn } from './conversion_turns.ts';
@@ -71,7 +71,7 @@ export class ConversionLine {
       // The text is a copy, so it is made only now.
       const request = { kind, from: next.from, to: next.to, body: body.toString() };
       const result = await this.#thread.convert(request);
-      this.#times.add(accountOf(next), result.ms);
+      this.#times.add(undivided(accountOf(next)), result.ms);
       onResult(next, result);
       // Also if this conversion made its account a suspect.
       this.#suspectLeadMs += this.#options.isSuspect(accountOf(next)) ? result.ms : -result.ms;
@@ -97,7 +97,7 @@ export class ConversionLine {
   }
 
   #nextOf(turns: OwnerTurns<Conversion>): string | undefined {
-    return this.#times.leastOf(turns.owners());
+    return this.#times.leastOf(turns.owners().map(undivided))?.owner;
   }
 }
 
