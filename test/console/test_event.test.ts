@@ -93,6 +93,24 @@ test('a test event that is answered with 410 says that it disabled the subscript
   await page.getByText('Deliveries are paused').waitFor();
 });
 
+test('an early answer of a disabled subscription, without an attempt, is not taken for the outcome', async (t) => {
+  const subscriber = await startSubscriber(t, answer(410));
+  const user = await createConsoleUser(server);
+  const { id } = await subscribe(user, { url: subscriber.url });
+  const { page } = await openConsole(browser, server, user.account, `/console/subscriptions/${id}`);
+  let isFirst = true;
+  await page.route('**/deliveries/*', async (route) => {
+    const response = await route.fetch();
+    if (!isFirst) return route.fulfill({ response });
+    isFirst = false;
+    const early = { state: 'held', attempt_count: 0, attempts: [], next_attempt_at: null, last_status: null };
+    return route.fulfill({ response, json: { ...(await response.json()), ...early } });
+  });
+  await page.getByRole('button', { name: 'Send test event' }).click();
+  await page.getByRole('status').getByText('The subscription was disabled.').waitFor();
+  assert.equal(isFirst, false);
+});
+
 test('a test event that waits behind a pause says when its first attempt starts', async (t) => {
   const busy = (_received: unknown, response: import('node:http').ServerResponse) =>
     response.writeHead(503, { 'retry-after': '3600' }).end();

@@ -73,9 +73,10 @@ function Outcome({ subscription, id }: { subscription: string; id: string }) {
   const { data, error } = useQuery({
     ...deliveryQuery(id),
     refetchInterval: ({ state: { data: read } }) => {
-      if (read === undefined) return firstPauseMs;
-      if (read.next_attempt_at === null) return false;
-      return read.attempt_count === 0 && performance.now() - sentAt < patienceMs ? firstPauseMs : pauseMs;
+      // A response that disables the subscription does so before the attempt is in the log.
+      const isFirst = read === undefined || read.attempt_count === 0;
+      if (isFirst && performance.now() - sentAt < patienceMs) return firstPauseMs;
+      return read === undefined || read.next_attempt_at !== null ? pauseMs : false;
     },
   });
   const status = data?.last_status;
