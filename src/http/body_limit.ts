@@ -68,7 +68,7 @@ function stopReading(raw: IncomingMessage): void {
 
 /**
  * Reads a body that Fastify does not parse.
- * @throws Problem 413 above the limit, 400 when the client disconnects, 503 if the node is overloaded when it has arrived
+ * @throws Problem 413 above the limit, 400 when the client disconnects, 503 if the node is overloaded when it has arrived, or others need its memory
  */
 export async function readBody(request: FastifyRequest, bytesMax: number): Promise<Buffer> {
   if (request.raw.complete) return readNow(request, bytesMax);
@@ -115,8 +115,8 @@ export function bodyTurn(request: FastifyRequest, bytes: number): Promise<void> 
 const shortPieceBytes = 64;
 const shortPiecesMax = 4_096;
 
-/** @throws Problem 413 above the limit, 400 when the client disconnects or sends very many short pieces */
-function readNow({ raw }: FastifyRequest, bytesMax: number): Promise<Buffer> {
+/** @throws Problem 413 above the limit, 400 when the client disconnects or sends very many short pieces, 503 if others need its memory */
+function readNow({ raw, bodyReservation }: FastifyRequest, bytesMax: number): Promise<Buffer> {
   if (Number(raw.headers['content-length'] ?? 0) > bytesMax) return Promise.reject(bodyTooLarge());
   // It would emit nothing any more.
   if (raw.destroyed) return Promise.reject(bodyIncomplete());
@@ -125,6 +125,7 @@ function readNow({ raw }: FastifyRequest, bytesMax: number): Promise<Buffer> {
     let shortPieces = 0;
     const end = (error: Problem | null) => {
       raw.off('data', add).off('end', finish).off('error', fail).off('close', fail);
+      bodyReservation?.stay();
       if (error === null) return resolve(pieces.joined());
       raw.pause();
       reject(error);
@@ -138,6 +139,7 @@ function readNow({ raw }: FastifyRequest, bytesMax: number): Promise<Buffer> {
     const finish = () => end(null);
     const fail = (cause?: Error) => end(bodyIncomplete(cause));
     raw.on('data', add).on('end', finish).on('error', fail).on('close', fail);
+    bodyReservation?.mayBeTakenBack(() => end(overloaded()));
   });
 }
 

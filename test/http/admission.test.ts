@@ -538,6 +538,55 @@ test('attack: the bodies of one account leave room for those of the others of it
   assert.ok(reserve('three', 100, 'other'));
 });
 
+test('attack: bodies that do not end are taken back for somebody new, first from whoever has most', () => {
+  const budget = new BodyBudget(1_000);
+  const taken: string[] = [];
+  const fill = (owner: string, group: string, isArriving = true) => {
+    for (;;) {
+      const reservation = budget.reserve(10, () => caller(owner, group));
+      if (reservation === null) return;
+      if (isArriving) reservation.mayBeTakenBack(() => taken.push(owner));
+    }
+  };
+  fill('one', 'app');
+  fill('other', 'another app');
+  const held = budget.bytes;
+  assert.ok(budget.reserve(20, () => caller('new', 'app')));
+  assert.deepEqual([...new Set(taken)], ['one']);
+  assert.equal(budget.bytes, held + 20 - 10 * taken.length);
+  // It has something now.
+  const before = taken.length;
+  fill('new', 'app');
+  assert.equal(taken.length, before);
+  // More than anybody has: what would not be enough is not taken.
+  assert.equal(
+    budget.reserve(900, () => caller('greedy', 'app')),
+    null,
+  );
+  assert.equal(taken.length, before);
+});
+
+test('bodies that have arrived are not taken back, and none if that would not be enough', () => {
+  const budget = new BodyBudget(1_000);
+  let taken = 0;
+  for (const [owner, isArriving] of [
+    ['one', false],
+    ['other', true],
+  ] as const) {
+    for (;;) {
+      const reservation = budget.reserve(10, () => caller(owner, owner === 'one' ? 'app' : 'another app'));
+      if (reservation === null) break;
+      if (isArriving) reservation.mayBeTakenBack(() => (taken += 1));
+    }
+  }
+  const held = budget.bytes;
+  assert.equal(
+    budget.reserve(260, () => caller('new', 'app')),
+    null,
+  );
+  assert.deepEqual([taken, budget.bytes], [0, held]);
+});
+
 test('an account with small bodies gets more while another of its app has all it may', () => {
   const budget = new BodyBudget(1_000_000);
   const reserve = (owner: string, bytes: number) => budget.reserve(bytes, () => caller(owner, 'app'));

@@ -2,6 +2,9 @@
  * Bounds the memory of request bodies on a node: those that wait, that arrive, and that are being processed. A request reserves what
  * its `Content-Length` says, or the route's maximum if it has none, and keeps it until its response is on its way and its work has ended. Before the
  * body is parsed, it reserves what that makes of it. Callers have shares, as in the admission.
+ *
+ * A body that does not end keeps its memory for a minute. So when a caller with nothing finds no room, bodies that are still arriving are taken back, of
+ * callers that have more than it will: otherwise a few that take their shares one after the other would use up what is left to the rest of a group.
  */
 
 import { Bag, BagItem } from '../../shared/bag.ts';
@@ -14,6 +17,7 @@ const fewBytesPart = 1_024;
 
 export class Reservation extends BagItem {
   bytes: number;
+  #onTakenBack: (() => void) | null = null;
   readonly #budget: BodyBudget;
   #identify: () => Caller;
 
@@ -22,6 +26,25 @@ export class Reservation extends BagItem {
     this.#budget = budget;
     this.bytes = bytes;
     this.#identify = identify;
+  }
+
+  get isArriving(): boolean {
+    return this.#onTakenBack !== null;
+  }
+
+  /** The body begins to arrive. @param end ends the request */
+  mayBeTakenBack(end: () => void): void {
+    this.#onTakenBack = end;
+  }
+
+  /** The body has arrived. */
+  stay(): void {
+    this.#onTakenBack = null;
+  }
+
+  takeBack(): void {
+    this.release();
+    this.#onTakenBack?.();
   }
 
   /** To be called when nothing of the body is left. Clients may not read the response for long. */
@@ -44,6 +67,21 @@ export class Reservation extends BagItem {
     return this.#identify();
   }
 }
+
+/** What a caller has, and those with whom it shares. */
+interface Held {
+  own: number;
+  ofOwner: number;
+  ofGroup: number;
+}
+
+interface Holder {
+  bytes: number;
+  /** Those of its bodies that may be taken back. */
+  readonly arriving: Reservation[];
+}
+
+const nobody: Holder = { bytes: 0, arriving: [] };
 
 export class BodyBudget {
   readonly #bytesMax: number;
@@ -85,27 +123,60 @@ export class BodyBudget {
   }
 
   #hasRoom(bytes: number, identify: () => Caller): boolean {
-    return isFreeForAnybody(this.#bytesMax, this.#bytes + bytes) || bytes <= this.#roomOf(identify());
+    if (isFreeForAnybody(this.#bytesMax, this.#bytes + bytes)) return true;
+    const caller = identify();
+    const held: Held = { own: 0, ofOwner: 0, ofGroup: 0 };
+    for (const reservation of this.#reservations) count(held, caller, reservation, reservation.bytes);
+    return bytes <= this.#roomOf(caller, held, this.#bytes) || this.#makeRoom(bytes, caller, held);
   }
 
-  /** The most bytes that the caller may reserve now. */
-  #roomOf(caller: Caller): number {
-    const { part, group } = caller;
-    let own = 0;
-    let ofOwner = 0;
-    let ofGroup = 0;
-    for (const { caller: other, bytes } of this.#reservations) {
-      if (ownKeyOf(other) === ownKeyOf(caller)) own += bytes;
-      if (other.owner === caller.owner) ofOwner += bytes;
-      if (group !== null && other.group === group) ofGroup += bytes;
-    }
-    const roomIn = (bytes: number) => freeInGroup(this.#bytesMax, this.#bytes, bytes, this.#counted(own));
-    const room = freeOf(this.#bytesMax, this.#bytes, this.#counted(own));
+  /** The most bytes that a caller may reserve. @param used of all */
+  #roomOf({ part, group }: Caller, { own, ofOwner, ofGroup }: Held, used: number): number {
+    const roomIn = (bytes: number) => freeInGroup(this.#bytesMax, used, bytes, this.#counted(own));
+    const room = freeOf(this.#bytesMax, used, this.#counted(own));
     const inOwner = part === null ? room : roomIn(this.#counted(ofOwner));
     return Math.min(room, inOwner, group === null ? room : roomIn(ofGroup));
+  }
+
+  /** Takes bodies back for a caller that has nothing, from whoever has most. @returns false if that is not enough: then none is taken back */
+  #makeRoom(bytes: number, caller: Caller, held: Held): boolean {
+    if (this.#counted(held.own) > 0) return false;
+    const holders = this.#holdersWithArriving();
+    const taken: Reservation[] = [];
+    let used = this.#bytes;
+    while (bytes > this.#roomOf(caller, held, used)) {
+      const largest = holders.reduce((one, other) => (other.bytes > one.bytes ? other : one), nobody);
+      if (largest.bytes <= held.own + bytes) return false;
+      const reservation = largest.arriving.pop() as Reservation;
+      if (largest.arriving.length === 0) holders.splice(holders.indexOf(largest), 1);
+      largest.bytes -= reservation.bytes;
+      used -= reservation.bytes;
+      count(held, caller, reservation, -reservation.bytes);
+      taken.push(reservation);
+    }
+    for (const reservation of taken) reservation.takeBack();
+    return true;
+  }
+
+  #holdersWithArriving(): Holder[] {
+    const holders = new Map<string, Holder>();
+    for (const reservation of this.#reservations) {
+      const key = ownKeyOf(reservation.caller);
+      const holder = holders.get(key) ?? { bytes: 0, arriving: [] };
+      holder.bytes += reservation.bytes;
+      if (reservation.isArriving) holder.arriving.push(reservation);
+      holders.set(key, holder);
+    }
+    return [...holders.values()].filter(({ arriving }) => arriving.length > 0);
   }
 
   #counted(bytes: number): number {
     return bytes < this.#bytesMax / fewBytesPart ? 0 : bytes;
   }
+}
+
+function count(held: Held, caller: Caller, { caller: other }: Reservation, bytes: number): void {
+  if (ownKeyOf(other) === ownKeyOf(caller)) held.own += bytes;
+  if (other.owner === caller.owner) held.ofOwner += bytes;
+  if (caller.group !== null && other.group === caller.group) held.ofGroup += bytes;
 }
