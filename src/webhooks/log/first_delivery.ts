@@ -6,6 +6,9 @@ import type { Step } from '../../connections/step.ts';
 import { uuidArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
 
+/** Of a grant, this many subscriptions are looked at, the oldest first: an app may have very many for a user, and each is looked for in all partitions. */
+const subscriptionsMax = 10;
+
 interface Row {
   grantId: string;
   at: Date;
@@ -36,13 +39,15 @@ async function readFirstDeliveries(
   if (grantIds.length === 0) return new Map();
   const { rows } = await sql<Row>`
     select distinct on (s.grant_id) s.grant_id as "grantId", a.started_at as at, a.status, a.error
-    from subscriptions s
+    from unnest(${uuidArray([...grantIds])}::uuid[]) as given (grant_id)
+    cross join lateral (
+      select grant_id, lane from subscriptions
+      where grant_id = given.grant_id and state <> 'ended' order by created_at, id limit ${subscriptionsMax}::int) s
     cross join lateral (
       select started_at, status, error from attempts
       where attempts.lane = s.lane and sequence in (
         select sequence from attempts where attempts.lane = s.lane order by sequence limit 1)
       order by started_at limit 1) a
-    where s.grant_id = any(${uuidArray([...grantIds])}::uuid[]) and s.state <> 'ended'
     order by s.grant_id, a.started_at`.execute(db);
   return new Map(rows.map((row) => [row.grantId, stepOf(row)]));
 }
