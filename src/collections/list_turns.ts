@@ -1,7 +1,7 @@
 /**
  * Turns of expensive lists. For a list that no index has in its order (`isIndexed`), PostgreSQL looks for resources among all that the owner has,
  * of which there may be any number. A few users with such lists would keep its processors and the connections from everybody else, so few are
- * read at once. Next is the user that has had least time lately. Pages of the delivery log, large deletions and tools of agents take such turns, too.
+ * read at once. Next is the user that has used least of its share of the time. Pages of the delivery log, large deletions and tools of agents take such turns, too.
  */
 
 import { inTurnOf } from '../database/connection_user.ts';

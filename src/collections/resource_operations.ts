@@ -17,7 +17,6 @@ import { callerOfToken } from '../http/overload/caller.ts';
 import { Problem } from '../http/problem.ts';
 import type { RateLimiter } from '../http/rate_limit.ts';
 import { activeTraceparent, inSpan } from '../http/tracing.ts';
-import { undivided } from '../shared/owner_turns.ts';
 import { RecentTime } from '../shared/recent_time.ts';
 import { cellsOf } from './cells.ts';
 import { deleteResource, hasManyChildren, lockOwnResource, performAction, updateResource } from './change.ts';
@@ -186,14 +185,14 @@ function listHandler(
   return async (call) => {
     const { request, principal, parentId } = call;
     const query = readListQuery(type, request.query);
-    const reader = undivided(callerOfToken(principal).owner);
+    const { owner } = callerOfToken(principal);
     const read = async () =>
       show(call, query, await listResources(context.db, type, principal, query, parentId));
     let response: JsonResponse;
     if (!isIndexed(type, query, principal.accountId)) response = await turns.lists.run(principal, read);
-    else if (turns.read.of(reader) > readLatelyMax) response = await turns.large.run(principal, read);
+    else if (turns.read.of(owner) > readLatelyMax) response = await turns.large.run(principal, read);
     else response = await read();
-    turns.read.add(reader, response.body?.length ?? 0);
+    turns.read.add(owner, response.body?.length ?? 0);
     return response;
   };
 }
@@ -235,14 +234,14 @@ function readHandler({ db }: OperationsContext, type: ResourceType, turns: Opera
   const read = createReader(db, type);
   return async ({ request, principal, id, parentId }) => {
     const { fields, expand } = readResourceQuery(type, request.query);
-    const reader = undivided(callerOfToken(principal).owner);
+    const { owner } = callerOfToken(principal);
     const row = await read(principal, id, parentId);
     if (row === undefined) throw notFound(type);
     const readEmbedded = async () => (await embed(db, principal, cellsOf(type, row), expand, 1, 1)).write(0);
-    const isLarge = expand.length > 0 && turns.read.of(reader) > readLatelyMax;
+    const isLarge = expand.length > 0 && turns.read.of(owner) > readLatelyMax;
     const embedded = isLarge ? await turns.large.run(principal, readEmbedded) : await readEmbedded();
     // Also what is not sent, because the client has it.
-    turns.read.add(reader, embedded.length);
+    turns.read.add(owner, embedded.length);
     const validators = validatorsOf(type, row, principal, fields, embedded);
     const headers = validatorHeaders(validators);
     if (isNotModified(request.headers, validators)) return { status: 304, headers, body: null };

@@ -31,7 +31,7 @@ const phc = /^\$argon2id\$v=19\$m=(\d+),t=(\d+),p=(\d+)\$([A-Za-z0-9+/]+)\$([A-Z
 /**
  * @param stored the PHC string; null for an account that does not exist or has no password. Null costs the same time, so
  *   that response times do not reveal which accounts exist.
- * @param guesser who sent the password: next is the one that has had least time
+ * @param guesser who sent the password: next is the one that has used least of its share of the time
  */
 export async function verifyPassword(
   password: string,
@@ -83,7 +83,7 @@ export function hashesAtOnce(processors: number): number {
 
 /**
  * Each hash keeps a processor busy for tens of milliseconds and takes 19 MiB. Without a limit, a flood of passwords would
- * take the processors from the rest of the node. Next is the guesser that has had least time, so that the passwords of some networks do not hold up those of others;
+ * take the processors from the rest of the node. Next is the guesser that has used least of its share, so that the passwords of some networks do not hold up those of others;
  * the sign-in throttle limits how many each network has.
  */
 const hashes = new LimitedWork(hashesAtOnce(availableParallelism()));

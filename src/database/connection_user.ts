@@ -4,8 +4,8 @@
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
+import type { TimeOwner } from '../shared/fair_time.ts';
 import type { GroupMember } from '../shared/owner_turns.ts';
-import type { TimeOwner } from '../shared/recent_time.ts';
 
 /**
  * What a connection is for, in the order in which some are kept free: sign-in and tokens, reads, and what can wait for rows that others have

@@ -8,7 +8,7 @@
  * A user's turn ends when it gives a connection back: then all other users who wait go before it. Within an account, that app goes first
  * that holds fewest.
  * In a pool of few connections and long statements, turns do not help: a dozen users with such statements would make each short one wait for a
- * dozen of theirs. There, next is the user that has had least time lately. Work in a turn comes when whoever waits for the end of the turn would.
+ * dozen of theirs. There, time is shared (shared/fair_time.ts). Work in a turn comes when whoever waits for the end of the turn would.
  *
  * Many users who change locked rows could still hold all connections, each with one. So changes, and those that end rights, leave some to
  * reads and to each other, and all of these leave some to what goes first.
@@ -17,7 +17,7 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import type pg from 'pg';
 import { Bag, BagItem } from '../shared/bag.ts';
-import { RecentTime, type TimeOwner } from '../shared/recent_time.ts';
+import { FairTime, type TimeOwner } from '../shared/fair_time.ts';
 import { freeInGroup, isFree, isFreeForAnybody } from '../shared/share.ts';
 import {
   asServer,
@@ -57,6 +57,8 @@ interface Waiter {
   resolve: (client: Promise<PostgresPoolClient>) => void;
 }
 
+type Queued = [queue: string | undefined, Waiter];
+
 export class FairPool implements PostgresPool {
   readonly options: object;
   readonly #pool: pg.Pool;
@@ -74,14 +76,14 @@ export class FairPool implements PostgresPool {
   #known = new WeakSet<pg.PoolClient>();
   #acquired = 0;
   /** Undefined if owners take turns. */
-  readonly #times: RecentTime | undefined;
+  readonly #times: FairTime | undefined;
 
   /**
    * @param waitMsMax longest wait for a connection in milliseconds
-   * @param isByTime whether next is the owner that has had connections for least time lately
+   * @param isByTime whether owners share the time in place of taking turns (shared/fair_time.ts)
    */
   constructor(pool: pg.Pool, size: number, waitMsMax: number, isByTime = false) {
-    this.#times = isByTime ? new RecentTime() : undefined;
+    this.#times = isByTime ? new FairTime() : undefined;
     this.#pool = pool;
     this.#size = size;
     const reserved = Math.floor(size / perReserved);
@@ -117,7 +119,9 @@ export class FairPool implements PostgresPool {
 
   connect(): Promise<PostgresPoolClient> {
     const user = currentUser();
-    return this.#hasRoom(user) ? this.#take(user) : this.#wait(user);
+    if (!this.#hasRoom(user)) return this.#wait(user);
+    if (user !== undefined) this.#times?.begin(ownerOf(user));
+    return this.#take(user);
   }
 
   /** A connection fell silent, and others may have, too: those that are idle now are closed when their turn comes. */
@@ -215,7 +219,7 @@ export class FairPool implements PostgresPool {
   #giveBack(holding: Holding): void {
     this.#held.delete(holding);
     const { user, since } = holding;
-    if (user !== undefined) this.#times?.add(user.turn?.user ?? user, performance.now() - since);
+    if (user !== undefined) this.#times?.add(ownerOf(user), performance.now() - since);
     if (this.#waiting.size === 0) return;
     if (holding.user !== undefined) this.#endTurn(holding.user);
     for (let next = this.#next(); next !== undefined; next = this.#next()) {
@@ -240,30 +244,35 @@ export class FairPool implements PostgresPool {
     if (this.#held.size >= this.#size) return undefined;
     const ofServer = this.#waiting.get(undefined);
     if (ofServer !== undefined) return this.#shift(undefined, firstOf(ofServer));
-    for (const [queue, waiter] of this.#times === undefined ? this.#byTurns() : this.#byTime(this.#times))
-      if (this.#hasRoom(waiter.user)) return this.#shift(queue, waiter);
-    return undefined;
+    const next = this.#times === undefined ? this.#nextByTurns() : this.#nextByTime(this.#times);
+    return next && this.#shift(...next);
   }
 
-  /** The oldest waiter of each app of each owner. */
-  *#byTurns(): Iterable<[queue: string | undefined, Waiter]> {
-    for (const [queue, waiting] of this.#waiting)
-      for (const waiter of this.#firstsOf(waiting)) yield [queue, waiter];
+  #nextByTurns(): Queued | undefined {
+    return this.#mayBegin().next().value;
   }
 
-  #byTime(times: RecentTime): [queue: string | undefined, Waiter][] {
-    const firsts = [...this.#byTurns()];
-    if (firsts.length === 1) return firsts;
+  /** Those whose share is used up do not count: what others have meanwhile would never be forgotten. */
+  #nextByTime(times: FairTime): Queued | undefined {
+    const candidates = [...this.#mayBegin()].map((queued) => ({
+      queued,
+      owners: thoseWhoWaitFor(queued[1]),
+    }));
+    times.catchUp(candidates.flatMap(({ owners }) => owners));
     const now = performance.now();
-    const timeOf = ({ user }: Waiter) => {
-      const own: TimeOwner | undefined = user?.turn?.user ?? user;
-      const owners = [...(own === undefined ? [] : [own]), ...(user?.turn?.waiting() ?? [])];
-      return Math.min(...owners.map((each) => times.of(each, now)));
-    };
-    return firsts
-      .map((first) => ({ first, ms: timeOf(first[1]) }))
-      .sort((one, other) => one.ms - other.ms)
-      .map(({ first }) => first);
+    let next: Queued | undefined;
+    let least = Number.POSITIVE_INFINITY;
+    for (const { queued, owners } of candidates) {
+      const place = Math.min(...owners.map((each) => times.placeOf(each, now)));
+      if (place < least) [next, least] = [queued, place];
+    }
+    return next;
+  }
+
+  /** The oldest waiter of each app of each owner that may have a connection. */
+  *#mayBegin(): Generator<Queued, undefined> {
+    for (const [queue, waiting] of this.#waiting)
+      for (const waiter of this.#firstsOf(waiting)) if (this.#hasRoom(waiter.user)) yield [queue, waiter];
   }
 
   /** The oldest waiter of each app of an owner. First are those of apps that hold fewest connections. */
@@ -297,6 +306,15 @@ function countsFor(purpose: Purpose, { user }: Holding): boolean {
 
 function partOf({ user }: { readonly user: ConnectionUser | undefined }): string | null {
   return user?.part ?? null;
+}
+
+/** Whose time it is. */
+function ownerOf(user: ConnectionUser): TimeOwner {
+  return user.turn?.user ?? user;
+}
+
+function thoseWhoWaitFor({ user }: Waiter): TimeOwner[] {
+  return user === undefined ? [] : [ownerOf(user), ...(user.turn?.waiting() ?? [])];
 }
 
 function queueOf(owner: string, purpose: Purpose): string {

@@ -3,15 +3,15 @@
  * the last bytes of many bodies arrive at the same moment. So each turn of the event loop parses one large body, and then rests for as
  * long as that took: other requests need several turns of the event loop, which would have one body each.
  *
- * The next turn is of the caller that has had least of the time lately. With equal turns, a dozen callers with the longest bodies made each
+ * The next turn is of the caller that has used least of its share of the time. With equal turns, a dozen callers with the longest bodies made each
  * body of all others wait for a dozen of theirs. What many callers wait for is the server's, and comes first.
  *
  *   arrived → waiting, by caller → its turn: parsed → rest → next
  */
 
 import { asServer } from '../database/connection_user.ts';
+import { FairTime } from '../shared/fair_time.ts';
 import { type GroupMember, OwnerTurns, undivided } from '../shared/owner_turns.ts';
-import { RecentTime } from '../shared/recent_time.ts';
 
 /** Bodies up to this are parsed at once. */
 const smallBytes = 16_384;
@@ -27,7 +27,7 @@ interface Body {
 }
 
 const waiting = new OwnerTurns<Body>();
-const times = new RecentTime();
+const times = new FairTime();
 let isRunning = false;
 
 /** Resolves when a body may be parsed. @param caller whose body it is, or `serverWork` */
@@ -60,5 +60,5 @@ function run(): void {
 function nextCaller(): GroupMember {
   const isOfServer = waiting.countOf(serverWork.owner) > 0;
   const callers = [...waiting.firsts()].map(([, { caller }]) => caller);
-  return (isOfServer ? undefined : times.leastOf(callers)) ?? serverWork;
+  return (isOfServer ? undefined : times.nextOf(callers)) ?? serverWork;
 }

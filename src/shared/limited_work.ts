@@ -1,10 +1,10 @@
 /**
- * Work of which a few pieces run at once, because each is expensive. Next is the owner that has had least time lately (recent_time.ts). Where pieces can
+ * Work of which a few pieces run at once, because each is expensive. Next is the owner whose share of the time is least used (fair_time.ts). Where pieces can
  * hang, owners have shares and take turns (owner_turns.ts).
  */
 
+import { FairTime } from './fair_time.ts';
 import { type GroupMember, OwnerTurns, type Sharer, undivided } from './owner_turns.ts';
-import { RecentTime } from './recent_time.ts';
 import { isFree, wholeOf } from './share.ts';
 
 /**
@@ -39,7 +39,7 @@ export class LimitedWork {
   readonly #owners: string[] = [];
   readonly #waiting = new OwnerTurns<Piece>();
   readonly #byKey = new Map<string, Piece>();
-  readonly #times = new RecentTime();
+  readonly #times = new FairTime();
 
   /**
    * @param max how many pieces run at once
@@ -97,7 +97,7 @@ export class LimitedWork {
     const { owner, part, group } = typeof sharer === 'string' ? undivided(sharer) : sharer;
     const member = { owner, part, group };
     let beginner = owner;
-    if (this.#mayBegin(owner)) this.#begin(owner);
+    if (this.#mayBegin(owner)) this.#beginAtOnce(member);
     else beginner = await this.#wait(member, key, signal);
     const begunAt = performance.now();
     try {
@@ -164,6 +164,11 @@ export class LimitedWork {
     return this.#owners.reduce((count, each) => (each === owner ? count + 1 : count), 0);
   }
 
+  #beginAtOnce(member: GroupMember): void {
+    this.#begin(member.owner);
+    if (!this.#hasShares) this.#times.begin(member);
+  }
+
   #begin(owner: string): void {
     this.#running += 1;
     if (this.#hasShares) this.#owners.push(owner);
@@ -186,7 +191,7 @@ export class LimitedWork {
 
   #beginByTime(): void {
     while (this.#running < this.#max) {
-      const next = this.#times.leastOf(this.waitingOwners());
+      const next = this.#times.nextOf(this.waitingOwners());
       if (next === undefined) return;
       const piece = this.#waiting.takeOf(next.owner, next.part);
       if (piece?.isOver === false) this.#beginPiece(next.owner, piece);

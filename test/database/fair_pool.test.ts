@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import {
   asServer,
@@ -14,8 +15,8 @@ import {
 } from '../../src/database/connection_user.ts';
 import { type Database, openDatabase, poolStatus, type Transaction } from '../../src/database/database.ts';
 import { ConnectionShareError } from '../../src/database/fair_pool.ts';
+import type { TimeOwner } from '../../src/shared/fair_time.ts';
 import { undivided } from '../../src/shared/owner_turns.ts';
-import type { TimeOwner } from '../../src/shared/recent_time.ts';
 import { createDatabase } from '../support/database/database.ts';
 import { until } from '../support/webhooks/apps.ts';
 
@@ -348,16 +349,21 @@ test('attack: in a pool by time, users of an app that has had much wait behind o
     part: `${owner} ${app}`,
     group: app,
   });
-  for (let user = 0; user < 4; user += 1)
-    await asUser(ofApp(`hostile ${user}`, 'hostile'), () => sql`select pg_sleep(0.2)`.execute(byTime));
-  await asUser(ofApp('stranger', 'other'), () => sql`select`.execute(byTime));
   for (let count = 0; count < 3; count += 1) hold(null);
   await untilHeld(3);
-  hold(ofApp('hostile 4', 'hostile'));
-  hold(ofApp('hostile 0', 'hostile'));
-  hold(ofApp('stranger', 'other'));
-  for (let count = 0; count < 3; count += 1) end('server');
+  for (const [owner, app] of [
+    ['hostile 0', 'large app'],
+    ['hostile 1', 'large app'],
+    ['stranger', 'small app'],
+  ] as const)
+    hold(ofApp(owner, app));
+  end('server');
+  await untilHeld(4);
+  await sleep(100);
+  end('hostile 0');
+  await untilHeld(5);
+  end('server');
   await untilHeld(6);
-  assert.deepEqual(held.slice(3), ['stranger', 'hostile 4', 'hostile 0']);
+  assert.deepEqual(held.slice(3), ['hostile 0', 'stranger', 'hostile 1']);
   await endAll();
 });

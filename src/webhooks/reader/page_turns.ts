@@ -6,8 +6,8 @@
  *   first slice → waiting, by owner → its turn: next slice → waiting …
  */
 
+import { FairTime } from '../../shared/fair_time.ts';
 import { type GroupMember, OwnerTurns } from '../../shared/owner_turns.ts';
-import { RecentTime } from '../../shared/recent_time.ts';
 
 /** Milliseconds of a slice. */
 const sliceMs = 3;
@@ -18,7 +18,7 @@ interface Slice {
 }
 
 const waiting = new OwnerTurns<Slice>();
-const times = new RecentTime();
+const times = new FairTime();
 let isPlanned = false;
 
 /** The slices of one page. The first begins at once. */
@@ -55,7 +55,7 @@ function plan(): void {
   isPlanned = true;
   setImmediate(() => {
     isPlanned = false;
-    const next = times.leastOf([...waiting.firsts()].map(([, { reader }]) => reader));
+    const next = times.nextOf([...waiting.firsts()].map(([, { reader }]) => reader));
     if (next !== undefined) waiting.takeOf(next.owner, next.part)?.begin();
     plan();
   });

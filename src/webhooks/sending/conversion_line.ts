@@ -1,8 +1,8 @@
-/** Conversions that wait for one thread. Next is the account that has had least of its time lately (recent_time.ts). */
+/** Conversions that wait for one thread. Next is the account whose share of its time is least used (fair_time.ts). */
 
 import type { ConversionSource } from '../../events/conversion_source.ts';
+import { FairTime } from '../../shared/fair_time.ts';
 import { OwnerTurns, undivided } from '../../shared/owner_turns.ts';
-import { RecentTime } from '../../shared/recent_time.ts';
 import { type ConversionResult, ConversionThread } from './conversion_thread.ts';
 import type { ConversionTurn } from './conversion_turns.ts';
 import type { EventContent } from './delivery_request.ts';
@@ -41,7 +41,7 @@ export class ConversionLine {
   readonly #thread: ConversionThread;
   readonly #others = new OwnerTurns<Conversion>();
   readonly #suspects = new OwnerTurns<Conversion>();
-  readonly #times = new RecentTime();
+  readonly #times = new FairTime();
   /** How many milliseconds more than the others the suspects have had while both waited. */
   #suspectLeadMs = 0;
   #isRunning = false;
@@ -97,7 +97,7 @@ export class ConversionLine {
   }
 
   #nextOf(turns: OwnerTurns<Conversion>): string | undefined {
-    return this.#times.leastOf(turns.owners().map(undivided))?.owner;
+    return this.#times.nextOf([...turns.owners()].map(undivided))?.owner;
   }
 }
 

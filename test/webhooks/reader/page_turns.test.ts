@@ -14,16 +14,16 @@ function work(ms: number): void {
 
 test('pages are built in slices, one in each turn of the event loop, by recent time', async () => {
   const built: string[] = [];
-  const build = async (owner: string, page: string, slicesCount: number) => {
+  const build = async (owner: string, page: string, slicesCount: number, ms: number) => {
     const slices = new PageSlices(undivided(owner));
     for (let count = 0; count < slicesCount; count += 1) {
-      work(4);
+      work(ms);
       assert.ok(slices.isOver);
       await slices.next();
       built.push(page);
     }
   };
-  const pages = [build('a', 'a1', 2), build('a', 'a2', 2), build('a', 'a3', 2), build('b', 'b1', 2)];
+  const pages = [...['a1', 'a2', 'a3'].map((page) => build('a', page, 2, 40)), build('b', 'b1', 2, 4)];
   const turns: number[] = [];
   for (let before = 0; built.length < 8; before = built.length) {
     await nextTurn();
