@@ -258,7 +258,8 @@ export class FairPool implements PostgresPool {
       queued,
       owners: thoseWhoWaitFor(queued[1]),
     }));
-    times.catchUp(candidates.flatMap(({ owners }) => owners));
+    // Not those who wait for the end of a turn: they may do so for long, however little of this they use.
+    times.catchUp(candidates.flatMap(({ owners }) => owners.slice(0, 1)));
     const now = performance.now();
     let next: Queued | undefined;
     let least = Number.POSITIVE_INFINITY;

@@ -33,13 +33,13 @@ interface Piece {
 
 export class LimitedWork {
   readonly #max: number;
-  readonly #hasShares: boolean;
   #running = 0;
   /** The owner of each running piece, if owners have shares. */
   readonly #owners: string[] = [];
   readonly #waiting = new OwnerTurns<Piece>();
   readonly #byKey = new Map<string, Piece>();
-  readonly #times = new FairTime();
+  /** Undefined if owners have shares. */
+  readonly #times: FairTime | undefined;
 
   /**
    * @param max how many pieces run at once
@@ -47,7 +47,7 @@ export class LimitedWork {
    */
   constructor(max: number, hasShares = false) {
     this.#max = max;
-    this.#hasShares = hasShares;
+    this.#times = hasShares ? undefined : new FairTime();
   }
 
   /** Whether as many run as may. */
@@ -104,7 +104,7 @@ export class LimitedWork {
       return await work();
     } finally {
       this.#running -= 1;
-      if (this.#hasShares) this.#owners.splice(this.#owners.indexOf(beginner), 1);
+      if (this.#times === undefined) this.#owners.splice(this.#owners.indexOf(beginner), 1);
       else this.#times.add(member, performance.now() - begunAt);
       this.#beginNext();
     }
@@ -156,7 +156,7 @@ export class LimitedWork {
 
   #mayBegin(owner: string): boolean {
     if (this.#running >= this.#max) return false;
-    if (!this.#hasShares) return true;
+    if (this.#times !== undefined) return true;
     return isFree(this.#max, this.#running, this.#countOf(owner));
   }
 
@@ -166,17 +166,17 @@ export class LimitedWork {
 
   #beginAtOnce(member: GroupMember): void {
     this.#begin(member.owner);
-    if (!this.#hasShares) this.#times.begin(member);
+    this.#times?.begin(member);
   }
 
   #begin(owner: string): void {
     this.#running += 1;
-    if (this.#hasShares) this.#owners.push(owner);
+    if (this.#times === undefined) this.#owners.push(owner);
   }
 
   #beginNext(): void {
-    if (this.#hasShares) this.#beginByShares();
-    else this.#beginByTime();
+    if (this.#times === undefined) this.#beginByShares();
+    else this.#beginByTime(this.#times);
   }
 
   /** One end may let several begin. */
@@ -189,9 +189,9 @@ export class LimitedWork {
     }
   }
 
-  #beginByTime(): void {
+  #beginByTime(times: FairTime): void {
     while (this.#running < this.#max) {
-      const next = this.#times.nextOf(this.waitingOwners());
+      const next = times.nextOf(this.waitingOwners());
       if (next === undefined) return;
       const piece = this.#waiting.takeOf(next.owner, next.part);
       if (piece?.isOver === false) this.#beginPiece(next.owner, piece);
