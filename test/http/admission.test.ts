@@ -566,6 +566,25 @@ test('attack: bodies that do not end are taken back for somebody new, first from
   assert.equal(taken.length, before);
 });
 
+test('attack: an app with many users that has used up its share takes no bodies back of others', () => {
+  const budget = new BodyBudget(1_000_000);
+  const taken: string[] = [];
+  const reserve = (owner: string, group: string, bytes: number) => {
+    const reservation = budget.reserve(bytes, () => caller(owner, group));
+    reservation?.mayBeTakenBack(() => taken.push(owner));
+    return reservation;
+  };
+  assert.ok(reserve('honest', 'quiet', 8_000));
+  // Each has little enough to count as having nothing.
+  let users = 0;
+  while (reserve(`user ${users}`, 'large', 900) !== null && users < 2_000) users += 1;
+  assert.ok(users > 100 && users < 2_000, `${users}`);
+  assert.equal(taken.length, 0);
+  // Somebody else does not wait for those.
+  for (let count = 0; count < 20; count += 1) assert.ok(reserve(`other ${count}`, 'quiet', 900));
+  assert.ok(!taken.includes('honest'));
+});
+
 test('bodies that have arrived are not taken back, and none if that would not be enough', () => {
   const budget = new BodyBudget(1_000);
   let taken = 0;

@@ -4,7 +4,8 @@
  * body is parsed, it reserves what that makes of it. Callers have shares, as in the admission.
  *
  * A body that does not end keeps its memory for a minute. So when a caller with nothing finds no room, bodies that are still arriving are taken back, of
- * callers that have more than it will: otherwise a few that take their shares one after the other would use up what is left to the rest of a group.
+ * callers that have more than it will: otherwise a few that take their shares one after the other would use up what is left to the rest of a group. Only of
+ * those with whom it shares, or who together have more than these: an app that has used up its share takes nothing from a smaller one.
  */
 
 import { Bag, BagItem } from '../../shared/bag.ts';
@@ -76,12 +77,11 @@ interface Held {
 }
 
 interface Holder {
+  readonly caller: Caller;
   bytes: number;
   /** Those of its bodies that may be taken back. */
   readonly arriving: Reservation[];
 }
-
-const nobody: Holder = { bytes: 0, arriving: [] };
 
 export class BodyBudget {
   readonly #bytesMax: number;
@@ -141,12 +141,15 @@ export class BodyBudget {
   /** Takes bodies back for a caller that has nothing, from whoever has most. @returns false if that is not enough: then none is taken back */
   #makeRoom(bytes: number, caller: Caller, held: Held): boolean {
     if (this.#counted(held.own) > 0) return false;
-    const holders = this.#holdersWithArriving();
+    const holders = this.#holdersFor(caller, Math.max(held.ofOwner, held.ofGroup) + bytes);
     const taken: Reservation[] = [];
     let used = this.#bytes;
     while (bytes > this.#roomOf(caller, held, used)) {
-      const largest = holders.reduce((one, other) => (other.bytes > one.bytes ? other : one), nobody);
-      if (largest.bytes <= held.own + bytes) return false;
+      const largest = holders.reduce<Holder | undefined>(
+        (one, other) => (other.bytes > (one?.bytes ?? 0) ? other : one),
+        undefined,
+      );
+      if (largest === undefined || largest.bytes <= held.own + bytes) return false;
       const reservation = largest.arriving.pop() as Reservation;
       if (largest.arriving.length === 0) holders.splice(holders.indexOf(largest), 1);
       largest.bytes -= reservation.bytes;
@@ -158,16 +161,24 @@ export class BodyBudget {
     return true;
   }
 
-  #holdersWithArriving(): Holder[] {
+  /** Who has bodies that may be taken back for a caller. @param together what the caller has then with those with whom it shares */
+  #holdersFor(caller: Caller, together: number): Holder[] {
+    const totals = new Map<string, number>();
     const holders = new Map<string, Holder>();
     for (const reservation of this.#reservations) {
-      const key = ownKeyOf(reservation.caller);
-      const holder = holders.get(key) ?? { bytes: 0, arriving: [] };
-      holder.bytes += reservation.bytes;
+      const { caller: other, bytes } = reservation;
+      for (const name of [other.owner, other.group ?? '']) totals.set(name, (totals.get(name) ?? 0) + bytes);
+      const key = ownKeyOf(other);
+      const holder = holders.get(key) ?? { caller: other, bytes: 0, arriving: [] };
+      holder.bytes += bytes;
       if (reservation.isArriving) holder.arriving.push(reservation);
       holders.set(key, holder);
     }
-    return [...holders.values()].filter(({ arriving }) => arriving.length > 0);
+    const totalOf = (name: string | null) => (name === null ? 0 : (totals.get(name) ?? 0));
+    return [...holders.values()].filter(({ caller: { owner, group }, arriving }) => {
+      const shares = owner === caller.owner || (group !== null && group === caller.group);
+      return arriving.length > 0 && (shares || Math.max(totalOf(owner), totalOf(group)) > together);
+    });
   }
 
   #counted(bytes: number): number {

@@ -1,7 +1,7 @@
 /**
  * Turns of building pages of events. Each event is signed again, which takes 60 ms for a thousand of them, in the thread that serves all
  * requests. So a page is built in slices of some milliseconds, and each turn of the event loop has one that had to wait. Next is the owner
- * that has had least of that time lately: with equal turns, each slice of a small page waited for one of each large page.
+ * that has used least of its share of that time: with equal turns, each slice of a small page waited for one of each large page.
  *
  *   first slice → waiting, by owner → its turn: next slice → waiting …
  */

@@ -30,6 +30,7 @@ test('the ten oldest subscriptions of a grant are looked at, and not those after
     async () => subscriber.received.length,
     (count) => count === 2,
   );
+  // Of a connection, only these members are read.
   const connections = [early, late].map(({ grantId }) => ({ grantId, steps: [] }) as unknown as Connection);
   const found = await until(
     () => addFirstDeliveries(db, connections),
