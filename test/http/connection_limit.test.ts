@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect, type Socket } from 'node:net';
-import { after, test } from 'node:test';
+import { after, type TestContext, test } from 'node:test';
 import Fastify from 'fastify';
 import { Registry } from 'prom-client';
 import { limitConnections } from '../../src/http/overload/connection_limit.ts';
@@ -132,10 +132,9 @@ test('a connection of a proxy belongs to the client of its last request', async 
   await askOn(connectMore(8), '192.0.2.3');
 });
 
-test('attack: the networks of one site open all connections: they get 7/16 of them', async (t) => {
+/** A server with room for 32 connections, of which each gets an address here: a machine has no addresses of other networks. */
+async function startForSites(t: TestContext) {
   const app = Fastify();
-  t.after(() => app.close());
-  // A machine has no addresses of other networks, so each connection gets one here.
   const addresses: string[] = [];
   app.server.on('connection', (socket) =>
     Object.defineProperty(socket, 'remoteAddress', { value: addresses.shift() }),
@@ -147,28 +146,72 @@ test('attack: the networks of one site open all connections: they get 7/16 of th
     page: (_problem, _request, reply) => reply,
   });
   app.get('/', async () => 'served');
+  app.get('/hanging', (_request, reply) => {
+    reply.raw.writeHead(200).write('served');
+  });
   await app.listen({ port: 0, host: '127.0.0.1' });
   const sockets: Socket[] = [];
   t.after(() => {
     for (const socket of sockets) socket.destroy();
+    return app.close();
   });
-  /** Opens a connection from an address. @returns whether it is served */
-  const isServed = async (address: string) => {
+  /** Opens a connection from an address and sends a request. @returns the connection; null if it was closed at once */
+  return async (address: string, path = '/') => {
     addresses.push(address);
     const { port } = app.server.address() as AddressInfo;
     const socket = connect({ port, host: '127.0.0.1' });
     sockets.push(socket);
     socket.on('error', () => {});
-    socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
-    return new Promise<boolean>((resolve) => {
-      socket.once('data', () => resolve(true)).once('close', () => resolve(false));
+    socket.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+    return new Promise<Socket | null>((resolve) => {
+      socket.once('data', () => resolve(socket)).once('close', () => resolve(null));
     });
   };
+}
+
+const closedOf = (sockets: readonly (Socket | null)[]) =>
+  sockets.filter((socket) => socket?.closed === true).length;
+
+test('attack: the networks of one site open all connections: they get 7/16 of them', async (t) => {
+  const openFrom = await startForSites(t);
   let ofSite = 0;
   for (let network = 0; network < 40; network += 1) {
-    if (await isServed(`2001:db8:0:${network.toString(16)}::1`)) ofSite += 1;
+    if (await openFrom(`2001:db8:0:${network.toString(16)}::1`)) ofSite += 1;
   }
   assert.equal(ofSite, 14);
-  assert.ok(await isServed('2001:db8:1::1'));
-  assert.ok(await isServed('192.0.2.1'));
+  assert.ok(await openFrom('2001:db8:1::1'));
+  assert.ok(await openFrom('192.0.2.1'));
+});
+
+test('attack: a network uses up what its site may have: others take places of it', async (t) => {
+  const openFrom = await startForSites(t);
+  const idle: (Socket | null)[] = [];
+  for (let count = 0; count < 5; count += 1) idle.push(await openFrom('2001:db8::1'));
+  const busy: (Socket | null)[] = [];
+  while (busy.at(-1) !== null) busy.push(await openFrom('2001:db8::1', '/hanging'));
+  busy.pop();
+  const all = idle.length + busy.length;
+  // Of another site, so that nothing is left for the first one.
+  while ((await openFrom('2001:db8:1::1')) !== null);
+  const others: (Socket | null)[] = [];
+  for (let count = 0; count < 5; count += 1) {
+    others.push(await openFrom('2001:db8:0:1::1'));
+    await until(
+      async () => closedOf(idle) + closedOf(busy),
+      (closed) => closed === others.length,
+    );
+  }
+  assert.ok(!others.includes(null));
+  // Those without a request first.
+  assert.deepEqual([closedOf(idle), closedOf(busy)], [5, 0]);
+  while (others.at(-1) !== null) others.push(await openFrom('2001:db8:0:1::1'));
+  others.pop();
+  assert.equal(others.length, Math.floor(all / 2));
+  await until(
+    async () => closedOf(idle) + closedOf(busy),
+    (closed) => closed === others.length,
+  );
+  assert.equal(closedOf(others), 0);
+  // Those of no other site.
+  assert.equal(await openFrom('2001:db8:1::1'), null);
 });

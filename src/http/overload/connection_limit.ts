@@ -1,6 +1,7 @@
 /**
  * Limits the connections of clients: in total, and for each network and each site its share (shared/share.ts), so that none can take them
- * all. A site has 65,536 networks. A connection above the limit is closed at once.
+ * all. A site has 65,536 networks, of which one with less takes the place of a connection of another (site_connections.ts). A connection above the limit is
+ * closed at once.
  *
  * Proxies that the operator trusts have no share, because their connections are those of everyone. Each belongs to the client of its last request,
  * also after the response: a client of HTTP/2 that reads nothing keeps a connection of its proxy for each stream, and one that does not
@@ -8,7 +9,7 @@
  * would look like a failure of the node, so that the proxy would send nobody there.
  */
 
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { Counter, Gauge, type Registry } from 'prom-client';
@@ -17,6 +18,7 @@ import { addressMatcher, forwardedAddress } from '../network.ts';
 import { type Caller, callerOfAddress } from './caller.ts';
 import { CallerCounts } from './caller_counts.ts';
 import { refuse } from './refusal.ts';
+import { SiteConnections } from './site_connections.ts';
 
 export interface ConnectionLimitOptions {
   registry: Registry;
@@ -33,6 +35,7 @@ export function limitConnections(
   { registry, connectionsMax, trustProxy, page }: ConnectionLimitOptions,
 ): void {
   const open = new CallerCounts();
+  const ofSites = new SiteConnections();
   const isProxy = addressMatcher(trustProxy);
   const refused = new Counter({
     name: 'nuncio_connections_refused_total',
@@ -53,20 +56,28 @@ export function limitConnections(
   server.on('connection', (socket: Socket) => {
     const address = socket.remoteAddress ?? '';
     const caller = isProxy(address) ? null : callerOfAddress(address);
-    const hasRoom = caller === null ? total < connectionsMax : open.hasRoom(connectionsMax, caller, total);
-    if (connectionsMax > 0 && !hasRoom) {
+    const hasRoom = () =>
+      caller === null
+        ? total < connectionsMax
+        : open.hasRoom(connectionsMax, caller, total) || ofSites.makeRoom(caller);
+    if (connectionsMax > 0 && !hasRoom()) {
       refused.inc();
       socket.destroy();
       return;
     }
     total += 1;
-    if (caller !== null) open.change(caller, 1);
+    if (caller !== null) {
+      open.change(caller, 1);
+      ofSites.add(socket, caller);
+    }
     socket.once('close', () => {
       total -= 1;
       if (caller !== null) open.change(caller, -1);
     });
   });
-  if (connectionsMax === 0 || trustProxy.length === 0) return;
+  if (connectionsMax === 0) return;
+  beforeAll(app, (request, response) => ofSites.use(request, response));
+  if (trustProxy.length === 0) return;
 
   const addressOf = forwardedAddress(isProxy);
   /** Of connections of proxies. */
@@ -90,15 +101,20 @@ export function limitConnections(
     above.add(request);
     response.shouldKeepAlive = false;
   };
-  // Before all that responds.
-  app.addHook('onReady', async () => {
-    server.prependListener('request', assign);
-    if (server.listenerCount('checkExpectation') > 0) server.prependListener('checkExpectation', assign);
-  });
+  beforeAll(app, assign);
   app.addHook('onRequest', (request, reply, done) => {
     if (!above.has(request.raw)) return done();
     refused.inc();
     request.isRefused = true;
     refuse(request, reply, page);
+  });
+}
+
+/** Calls a listener for each request, before all that responds. */
+function beforeAll(app: FastifyInstance, listener: RequestListener): void {
+  app.addHook('onReady', async () => {
+    app.server.prependListener('request', listener);
+    if (app.server.listenerCount('checkExpectation') > 0)
+      app.server.prependListener('checkExpectation', listener);
   });
 }
