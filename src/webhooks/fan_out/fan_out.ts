@@ -34,6 +34,8 @@ export interface LaneAddition {
   lane: number;
   /** The node that leases the lane after the pass; null for none. */
   owner: string | null;
+  /** Whose lane it is, if no node leased it before; null otherwise. */
+  tenant: string | null;
   first: number;
   day: string;
   /** Positions of the events, in order of the sequence. */
@@ -347,6 +349,7 @@ function toAdditions({ lanes, firsts, positions }: PassRow, day: string): LaneAd
   return (lanes?.split(',') ?? []).map((lane, index) => ({
     lane: Number(lane),
     owner: null,
+    tenant: null,
     first: Number(first?.[index]),
     day,
     events: eventsOf?.[index]?.split(',').map(Number) ?? [],

@@ -53,7 +53,7 @@ export interface LeaderOptions {
    */
   onPass: (additions: LaneAddition[], events: number[]) => void;
   /** Lanes of this node have deliveries that are read from the database, with the rights of that moment. */
-  onGrown: (lanes: number[]) => void;
+  onGrown: (lanes: GrownLane[]) => void;
   onError: (error: Error) => void;
   /** Selects a row while this node is the leader (database/lease.ts). */
   held: () => RawBuilder<unknown>;
@@ -331,8 +331,10 @@ export class Leader {
     await this.#setTimeout(connection, passTimeoutMs.cut);
     const { owns, onGrown, onError, held } = this.#options;
     const isOurs = Map.groupBy(await this.#deferred.step(connection, held(), onError), owns);
-    onGrown(isOurs.get(true) ?? []);
-    this.#markLater((isOurs.get(false) ?? []).map((lane) => ({ lane, owner: null })));
+    const grown = (isOwn: boolean) =>
+      (isOurs.get(isOwn) ?? []).map((lane): GrownLane => ({ lane, owner: null, tenant: null }));
+    onGrown(grown(true));
+    this.#markLater(grown(false));
     return this.#deferred.restMs(performance.now());
   }
 
@@ -391,5 +393,4 @@ export class Leader {
   }
 }
 
-const leasedOf = (lanes: readonly GrownLane[]) =>
-  lanes.filter(({ owner }) => owner !== null).map(({ lane }) => lane);
+const leasedOf = (lanes: readonly GrownLane[]) => lanes.filter(({ owner }) => owner !== null);

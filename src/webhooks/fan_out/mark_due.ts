@@ -5,17 +5,20 @@
 import { sql } from 'kysely';
 import { bigintArray } from '../../database/arrays.ts';
 import type { Database } from '../../database/database.ts';
+import { type LaneTenantRow, laneTenant, readLaneTenant } from '../subscriptions/lane_tenant.ts';
 
 /** Deliveries were added to this lane. */
 export interface GrownLane {
   lane: number;
   /** The node that leases the lane; null for none. */
   owner: string | null;
+  /** Whose lane it is, if no node leased it; null otherwise. */
+  tenant: string | null;
 }
 
 /**
  * Decides who sends the new deliveries. They are committed by now. So this statement sees every lane that a node releases as idle
- * (see `releaseLanes`). Writes the owners into the additions.
+ * (see `releaseLanes`). Writes the owners and tenants into the additions.
  * @param node leases the lanes that no node leases; null to leave them to other nodes
  * @returns lanes that another session has locked; nothing is known of them
  */
@@ -26,8 +29,8 @@ export async function markDue<T extends GrownLane>(
 ): Promise<T[]> {
   if (additions.length === 0) return [];
   const lanes = bigintArray(additions.map(({ lane }) => lane));
-  // Returns only lanes that another node leases or another session has locked; usually none.
-  const { rows } = await sql<{ lane: string; owner: string | null; is_locked: boolean }>`
+  // Returns no lanes that the node leases already.
+  const { rows } = await sql<{ lane: string; owner: string | null; is_locked: boolean } & LaneTenantRow>`
     with known as materialized (
       -- No node has the id 0: nobody sends what subscribers pull.
       select given.lane, case when progress.is_pulled then 0 else progress.owner end as owner from unnest(${lanes}::bigint[]) as given (lane)
@@ -49,13 +52,14 @@ export async function markDue<T extends GrownLane>(
       where lane_progress.lane = unlocked.lane and lane_progress.owner is null
       returning lane_progress.lane, lane_progress.owner
     )
-    select lane, owner, false as is_locked from known
+    select lane, owner, false as is_locked, null::uuid as account_id, null::text as client_id, null::uuid as creator_id from known
     where owner <> ${node}::bigint or (${node}::bigint is null and owner is not null)
     union all
-    select lane, owner, false from free where owner is null
+    select lane, owner, false, tenant.account_id, tenant.client_id, tenant.creator_id
+    from free left join lateral ${laneTenant(sql`free.lane`)} as tenant on true
     union all
     -- Locked, or leased by a node between the two reads.
-    select lane, null, true from known where owner is null and lane not in (select lane from free)`.execute(
+    select lane, null, true, null, null, null from known where owner is null and lane not in (select lane from free)`.execute(
     db,
   );
   const found = new Map(rows.map((row) => [Number(row.lane), row]));
@@ -63,6 +67,7 @@ export async function markDue<T extends GrownLane>(
   for (const addition of additions) {
     const row = found.get(addition.lane);
     addition.owner = row === undefined ? node : row.owner;
+    addition.tenant = row === undefined ? null : readLaneTenant(row);
     if (row?.is_locked) locked.push(addition);
   }
   return locked;

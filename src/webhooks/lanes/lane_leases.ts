@@ -132,10 +132,10 @@ export class LaneLeases {
     return performance.now() - this.#currentAt < downAfterMs;
   }
 
-  /** Whether this node can lease more lanes. */
+  /** Whether this node can lease more lanes. Those that wait to be loaded are not counted: they may be of tenants that have no room. */
   get hasRoom(): boolean {
-    const { lanes, loader, recorder, isStopping } = this.#options;
-    return lanes.room > loader.newCount && !recorder.isFull && !isStopping();
+    const { lanes, recorder, isStopping } = this.#options;
+    return lanes.room > 0 && !recorder.isFull && !isStopping();
   }
 
   /** Whether this node certainly leases the lane. */
@@ -212,15 +212,15 @@ export class LaneLeases {
   }
 
   #claim(now: number): void {
-    const { db, node, loader, background, metrics } = this.#options;
-    if (this.#isClaiming || !this.hasRoom || !this.isCurrent(now)) return;
+    const { db, node, lanes, loader, background, metrics } = this.#options;
+    if (this.#isClaiming || !this.hasRoom || lanes.room <= loader.newCount || !this.isCurrent(now)) return;
     this.#isClaiming = true;
     background.run(async () => {
       try {
-        const ids = await claimLanes(db, node.id, claimMax);
-        if (ids.length > 0) metrics.claimed(ids.length);
-        loader.load(ids);
-        if (ids.length === claimMax) this.#claimAt = 0;
+        const claimed = await claimLanes(db, node.id, claimMax);
+        if (claimed.size > 0) metrics.claimed(claimed.size);
+        loader.load([...claimed.keys()], claimed);
+        if (claimed.size === claimMax) this.#claimAt = 0;
       } finally {
         this.#isClaiming = false;
       }

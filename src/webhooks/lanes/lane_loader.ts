@@ -12,6 +12,7 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import type { Database } from '../../database/database.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays, LaneAddition } from '../fan_out/fan_out.ts';
+import type { GrownLane } from '../fan_out/mark_due.ts';
 import type { WebhookId } from '../sending/agent_message.ts';
 import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
@@ -90,7 +91,8 @@ export class LaneLoader {
 
   takePass(additions: readonly LaneAddition[], events: readonly number[]): void {
     const { lanes, node, cache, onChange } = this.#options;
-    const toLoad: number[] = [];
+    const toLoad = new Map<number, string | null>();
+    const collected: LaneAddition[] = [];
     for (const addition of additions) {
       const lane = lanes.get(addition.lane);
       // A hold ended after the pass read the rights. The read from the lane checks them again.
@@ -100,7 +102,7 @@ export class LaneLoader {
       ) {
         const isOurs = lane !== undefined || this.#loading.has(addition.lane) || addition.owner === node;
         if (!isOurs) continue;
-        toLoad.push(addition.lane);
+        toLoad.set(addition.lane, addition.tenant);
         this.#keep(addition.events);
         continue;
       }
@@ -118,12 +120,13 @@ export class LaneLoader {
       this.#keep(addition.events);
       if (waiting !== undefined) waiting.push(addition);
       else {
-        this.#loading.set(addition.lane, [addition]);
-        toLoad.push(addition.lane);
+        collected.push(addition);
+        toLoad.set(addition.lane, addition.tenant);
       }
     }
     cache.release(events);
-    this.load(toLoad);
+    void this.load([...toLoad.keys()], toLoad);
+    for (const addition of collected) this.#loading.get(addition.lane)?.push(addition);
     onChange();
   }
 
@@ -132,22 +135,36 @@ export class LaneLoader {
     for (const position of events) this.#options.cache.keep(position);
   }
 
+  /** Loads lanes of this node that have new deliveries. */
+  loadGrown(lanes: readonly GrownLane[]): void {
+    const tenants = new Map(lanes.map(({ lane, tenant }) => [lane, tenant]));
+    void this.load([...tenants.keys()], tenants);
+  }
+
   /**
    * Loads lanes from the database. Lanes that this node does not lease are lost. Errors are reported.
+   * @param tenants of lanes that are not in memory, as far as they are known
    * @returns resolves when it is done; usually nothing waits for it
    */
-  async load(ids: readonly number[]): Promise<void> {
+  async load(ids: readonly number[], tenants: ReadonlyMap<number, string | null> = new Map()): Promise<void> {
     if (ids.length === 0) return;
     const { lanes, holds } = this.#options;
-    for (const id of ids) if (!this.#loading.has(id)) this.#loading.set(id, []);
+    const tenantOf = (id: number) => lanes.get(id)?.tenant.key ?? tenants.get(id) ?? undefined;
+    const above = this.#newLanes.aboveShare(
+      ids.filter((id) => !lanes.has(id) && !this.#loading.has(id)),
+      lanes.quotas.lanes,
+      tenantOf,
+    );
+    this.#postpone([...above]);
+    const admitted = ids.filter((id) => !above.has(id));
+    for (const id of admitted) if (!this.#loading.has(id)) this.#loading.set(id, []);
     // Deliveries added while the lane is loading may be older than the end of a hold.
     const watch = () => holds.watch();
     const isNew = (id: number) => !lanes.has(id);
-    const tenantOf = (id: number) => lanes.get(id)?.tenant;
     const loaded = [
-      this.#newLanes.add(ids.filter(isNew), watch, tenantOf),
+      this.#newLanes.add(admitted.filter(isNew), watch, tenantOf),
       this.#changedLanes.add(
-        ids.filter((id) => !isNew(id)),
+        admitted.filter((id) => !isNew(id)),
         watch,
         tenantOf,
       ),
@@ -248,8 +265,13 @@ export class LaneLoader {
     // Other nodes or none lease the other lanes, or this node has no room for them.
     this.lose(ids.filter((id) => !found.has(id)));
     onChange();
-    const refusedIds = states.map(({ subscription }) => subscription.lane).filter((id) => !found.has(id));
-    if (refusedIds.length > 0) this.#options.background.run(() => postponeLanes(db, node, refusedIds));
+    this.#postpone(states.map(({ subscription }) => subscription.lane).filter((id) => !found.has(id)));
+  }
+
+  /** There is no room for these lanes. */
+  #postpone(ids: readonly number[]): void {
+    const { db, node, background } = this.#options;
+    if (ids.length > 0) background.run(() => postponeLanes(db, node, ids));
   }
 
   /** Other nodes lease these lanes, or none does. */

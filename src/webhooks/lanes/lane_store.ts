@@ -11,6 +11,7 @@ import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import type { AppSubscriptions } from '../subscriptions/app_subscription_modes.ts';
 import { mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { LaneEpoch } from '../subscriptions/delivery_id.ts';
+import { type LaneTenantRow, laneTenant, readLaneTenant } from '../subscriptions/lane_tenant.ts';
 import { headerLines, openHeaders } from '../subscriptions/static_headers.ts';
 import { openAuth, type SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
 import {
@@ -71,10 +72,14 @@ export interface LoadRules {
   webhookId: WebhookId;
 }
 
-/** Claims due lanes that no node leases. @returns their ids */
-export async function claimLanes(db: Database, node: string, limit: number): Promise<number[]> {
-  const { rows } = await sql<{ lane: string }>`
-    update lane_progress set owner = ${node}::bigint, due_at = null
+/** Claims due lanes that no node leases. @returns their ids, each with its tenant */
+export async function claimLanes(
+  db: Database,
+  node: string,
+  limit: number,
+): Promise<Map<number, string | null>> {
+  const { rows } = await sql<{ lane: string } & LaneTenantRow>`
+    with claimed as (update lane_progress set owner = ${node}::bigint, due_at = null
     from (
       select lane from lane_progress
       where owner is null and due_at <= now()
@@ -82,8 +87,10 @@ export async function claimLanes(db: Database, node: string, limit: number): Pro
       for update skip locked
     ) as due
     where lane_progress.lane = due.lane
-    returning lane_progress.lane`.execute(db);
-  return rows.map(({ lane }) => Number(lane));
+    returning lane_progress.lane)
+    select claimed.lane, tenant.* from claimed
+    left join lateral ${laneTenant(sql`claimed.lane`)} as tenant on true`.execute(db);
+  return new Map(rows.map((row) => [Number(row.lane), readLaneTenant(row)]));
 }
 
 type LaneRow = SubscriptionRow &

@@ -31,7 +31,7 @@ const waitingMax = 40_000;
 const ampleMin = 10_000;
 const ampleOfTenantMin = 2_000;
 const fewPerLane = 16;
-/** Deliveries in memory that last for some tenths of a second. */
+/** Deliveries in memory, or soon, that last for some tenths of a second. */
 const plentyMin = 4_000;
 /** A lane with nothing in memory may exceed its tenant's share by this factor. */
 const emptyLaneFactor = 2;
@@ -134,9 +134,9 @@ export class LeasedLanes {
     if (Number.isFinite(lane.retryAt)) this.retrying.add(lane, Math.max(lane.retryAt, lane.pausedUntil));
   }
 
-  /** Whether there is enough to send for some tenths of a second. */
-  get hasPlenty(): boolean {
-    return this.memory.waiting >= plentyMin;
+  /** Whether there is enough to send for some tenths of a second. @param newLanes lanes that are being loaded, with a delivery at least */
+  hasPlenty(newLanes: number): boolean {
+    return this.memory.waiting + newLanes >= plentyMin;
   }
 
   /** Whether no more deliveries may be read for any lane. */

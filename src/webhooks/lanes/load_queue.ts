@@ -5,6 +5,7 @@
  *   added → waiting → taken → settled
  */
 
+import { isFree } from '../../shared/share.ts';
 import type { HoldWatch } from './lane_holds.ts';
 
 export interface LoadGroup {
@@ -22,28 +23,49 @@ interface Part {
   readonly waiting: Set<number>;
 }
 
+/** A tenant's lanes that wait. Its parts take turns. */
+interface Own {
+  count: number;
+  readonly parts: Set<Part>;
+}
+
+/** The name of a lane's tenant; undefined if it is not known. */
+export type TenantOf = (id: number) => string | undefined;
+
 export class LoadQueue {
-  /** By tenant, or by group where that is not known. A tenant moves to the end after its turn, and so does its part. */
-  readonly #parts = new Map<object, Set<Part>>();
+  /** By the name of the tenant, or by group where that is not known. A tenant moves to the end after its turn. */
+  readonly #tenants = new Map<string | LoadGroup, Own>();
   readonly #partOf = new Map<number, Part>();
   /** Lanes that are not settled. */
   size = 0;
 
   /** Whether no lane waits. */
   get isEmpty(): boolean {
-    return this.#parts.size === 0;
+    return this.#tenants.size === 0;
+  }
+
+  /** Which of these lanes, if they were added, would be above the share of their tenant of `max` that wait. A tenant that is not known has none. */
+  aboveShare(ids: readonly number[], max: number, tenantOf: TenantOf): Set<number> {
+    const above = new Set<number>();
+    const counts = new Map<string, number>();
+    let size = this.#partOf.size;
+    for (const id of ids) {
+      const tenant = tenantOf(id);
+      const own = tenant === undefined ? 0 : (counts.get(tenant) ?? this.#tenants.get(tenant)?.count ?? 0);
+      if (tenant !== undefined && !isFree(max, size, own)) above.add(id);
+      else {
+        size += 1;
+        if (tenant !== undefined) counts.set(tenant, own + 1);
+      }
+    }
+    return above;
   }
 
   /**
    * @param watch begins a watch, if one is needed; it ends when the group is settled
-   * @param tenantOf undefined if it is not known
    * @returns resolves when all are settled
    */
-  async add(
-    ids: Iterable<number>,
-    watch: () => HoldWatch,
-    tenantOf: (id: number) => object | undefined,
-  ): Promise<void> {
+  async add(ids: Iterable<number>, watch: () => HoldWatch, tenantOf: TenantOf): Promise<void> {
     const added = new Set<number>();
     const others = new Set<Promise<void>>();
     for (const id of ids) {
@@ -55,10 +77,13 @@ export class LoadQueue {
       const { promise: done, resolve } = Promise.withResolvers<void>();
       const group = { watch: watch(), left: added.size, done, resolve };
       this.size += added.size;
-      for (const [tenant, own] of Map.groupBy(added, (id) => tenantOf(id) ?? group)) {
-        const part = { group, waiting: new Set(own) };
-        this.#parts.set(tenant, (this.#parts.get(tenant) ?? new Set()).add(part));
-        for (const id of own) this.#partOf.set(id, part);
+      for (const [tenant, lanes] of Map.groupBy(added, (id) => tenantOf(id) ?? group)) {
+        const part = { group, waiting: new Set(lanes) };
+        const own = this.#tenants.get(tenant) ?? { count: 0, parts: new Set() };
+        own.count += lanes.length;
+        own.parts.add(part);
+        this.#tenants.set(tenant, own);
+        for (const id of lanes) this.#partOf.set(id, part);
       }
       others.add(done);
     }
@@ -69,16 +94,18 @@ export class LoadQueue {
   take(limit: number): Map<number, LoadGroup> {
     const taken = new Map<number, LoadGroup>();
     // What is added again while this loop runs is visited again, after all others.
-    for (const [tenant, parts] of this.#parts) {
+    for (const [tenant, own] of this.#tenants) {
       if (taken.size >= limit) break;
+      const { parts } = own;
       const part = parts.values().next().value as Part;
       const id = part.waiting.values().next().value as number;
       part.waiting.delete(id);
       this.#partOf.delete(id);
       parts.delete(part);
       if (part.waiting.size > 0) parts.add(part);
-      this.#parts.delete(tenant);
-      if (parts.size > 0) this.#parts.set(tenant, parts);
+      own.count -= 1;
+      this.#tenants.delete(tenant);
+      if (own.count > 0) this.#tenants.set(tenant, own);
       taken.set(id, part.group);
     }
     return taken;

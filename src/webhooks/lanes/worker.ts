@@ -155,7 +155,7 @@ export class Worker {
       kinds,
       onError,
       assignTo: () => (this.#leases.hasRoom ? this.node.id : null),
-      isBehind: () => this.#lanes.hasPlenty,
+      isBehind: () => this.#lanes.hasPlenty(this.#loader.newCount),
       owns: (lane) => this.#leases.owns(lane),
       onLeadership: (leads) => {
         this.#leases.lead(leads);
@@ -163,7 +163,7 @@ export class Worker {
       },
       onBegin: () => this.#loader.beginPass(),
       onPass: (additions, events) => this.#loader.takePass(additions, events),
-      onGrown: (lanes) => void this.#loader.load(lanes),
+      onGrown: (lanes) => this.#loader.loadGrown(lanes),
     });
   }
 

@@ -66,10 +66,10 @@ test('the statements that look for lanes to send leave pulled lanes alone', asyn
   const { app, lane } = await subscribeToPull();
   await publish(publisher, app.account, ['1']);
   await fannedOut(server);
-  const addition = { lane, owner: null };
+  const addition = { lane, owner: null, tenant: null };
   assert.deepEqual(await markDue(db, [addition], '123'), []);
   assert.notEqual(addition.owner, '123');
-  assert.deepEqual(await markDue(db, [{ lane, owner: null }], null), []);
+  assert.deepEqual(await markDue(db, [{ lane, owner: null, tenant: null }], null), []);
   await sweepLanes(db, '123', lane - 1, 1);
   assert.deepEqual(await progressOf(lane), untouched);
 });

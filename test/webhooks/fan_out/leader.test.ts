@@ -49,7 +49,7 @@ test('deliveries to lanes without a lease are read again if another pass began b
       begun += 1;
     },
     onPass: (additions) => passed.push(...additions.map(({ lane }) => lane)),
-    onGrown: (lanes) => grown.push(...lanes),
+    onGrown: (lanes) => grown.push(...lanes.map(({ lane }) => lane)),
     onError: (error) => assert.fail(error),
     held: () => sql`select`,
   });

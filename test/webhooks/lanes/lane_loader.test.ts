@@ -7,15 +7,18 @@ import { createSealer } from '../../../src/crypto/sealing.ts';
 import { createCatalogue } from '../../../src/events/catalogue.ts';
 import { EventCache } from '../../../src/webhooks/fan_out/event_cache.ts';
 import { kindArrays } from '../../../src/webhooks/fan_out/fan_out.ts';
+import { markDue } from '../../../src/webhooks/fan_out/mark_due.ts';
 import { packEvents } from '../../../src/webhooks/fan_out/published_batch.ts';
 import { BackgroundTasks } from '../../../src/webhooks/lanes/background_tasks.ts';
+import type { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import { LaneHolds } from '../../../src/webhooks/lanes/lane_holds.ts';
 import { LaneLoader } from '../../../src/webhooks/lanes/lane_loader.ts';
+import { claimLanes } from '../../../src/webhooks/lanes/lane_store.ts';
 import { LeasedLanes } from '../../../src/webhooks/lanes/leased_lanes.ts';
 import { AgentCursors } from '../../../src/webhooks/subscriptions/agent_cursor.ts';
 import { addNode } from '../../support/database/other_node.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
-import { createApp, subscribe } from '../../support/webhooks/apps.ts';
+import { createApp, createSubscribingClient, subscribe, until } from '../../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after });
 const { db } = server;
@@ -26,7 +29,7 @@ let nodes = 1_000;
  * Creates a lane, leased to a node of this test by default, and that node's loader.
  * @param head the head of the lane in the database
  */
-async function openLoader(head: number, isLeased = true) {
+async function openLoader(head: number, isLeased = true, onChange = () => {}) {
   nodes += 1;
   const node = String(nodes);
   await addNode(db, node);
@@ -51,7 +54,7 @@ async function openLoader(head: number, isLeased = true) {
     cursors: new AgentCursors(testSecret),
     webhookId: 'event',
     isStopping: () => false,
-    onChange() {},
+    onChange,
     onError,
   });
   const lane = Number(laneId);
@@ -70,7 +73,7 @@ async function openLoader(head: number, isLeased = true) {
       };
       cache.put(position, { ...event, body: Buffer.from('{}') });
     }
-    return { lane, owner, first, day, events };
+    return { lane, owner, tenant: null, first, day, events };
   };
   const loaded = async () => {
     await background.settled();
@@ -90,9 +93,9 @@ async function openLoader(head: number, isLeased = true) {
       accountExternalId: null,
     };
     cache.putPublished(packEvents(events.map((position) => ({ ...content, id: `${position}`, position }))));
-    return { lane, owner: node, first, day, events };
+    return { lane, owner: node, tenant: null, first, day, events };
   };
-  return { loader, lane, addition, publishedAddition, loaded, cache };
+  return { loader, lane, lanes, node, addition, publishedAddition, loaded, cache };
 }
 
 test('deliveries added while a lane loads are in memory when it has loaded', async () => {
@@ -175,4 +178,86 @@ test('a published event without deliveries on this node leaves the cache', async
   const { events } = publishedAddition(1, 1);
   loader.takePass([], events);
   assert.equal(cache.get(1), undefined);
+});
+
+test('attack: a pass adds to a thousand lanes of a tenant: a lane of another one does not wait for them', async () => {
+  const leftAtChanges: number[] = [];
+  let isWatching = false;
+  const { loader, lane, lanes, node, addition, loaded } = await openLoader(0, true, () => {
+    if (isWatching && lanes.get(lane) !== undefined) leftAtChanges.push(loader.newCount);
+  });
+  const others = Array.from({ length: 1_000 }, (_, index) => ({
+    ...addition(1, 1),
+    lane: 1_000_000 + index,
+    tenant: 'other',
+  }));
+  isWatching = true;
+  loader.takePass([...others, { ...addition(1, 1), tenant: 'own' }], []);
+  assert.equal((await loaded())?.freshCount, 1);
+  // It was in the first statement, of a hundred lanes.
+  assert.ok((leftAtChanges[0] ?? 0) >= 800, `${leftAtChanges}`);
+  // The same for lanes of which the deliveries are read.
+  lanes.remove(lanes.get(lane) as Lane);
+  leftAtChanges.length = 0;
+  loader.loadGrown([...others, { lane, owner: node, tenant: 'own' }]);
+  assert.ok(await loaded());
+  assert.ok((leftAtChanges[0] ?? 0) >= 800, `${leftAtChanges}`);
+});
+
+test('attack: lanes above the share of a tenant are due later, also their deliveries, and those of another are loaded', async () => {
+  const { loader, lane, node, addition, loaded } = await openLoader(0);
+  const others = Array.from({ length: 10_000 }, (_, index) => 1_000_000 + index);
+  const tenants = new Map(others.map((id) => [id, 'other']));
+  void loader.load(others, tenants);
+  // Some are being loaded by now, and do not wait.
+  void loader.load(others, tenants);
+  assert.ok(loader.newCount >= 8_750 && loader.newCount < 9_500, `${loader.newCount}`);
+  assert.equal(loader.isLoading(1_009_999), false);
+  loader.takePass([{ ...addition(1, 1), tenant: 'other' }], []);
+  assert.equal(loader.isLoading(lane), false);
+  await until(
+    () => progressOf(lane),
+    ({ owner, isDue }) => owner === null && isDue,
+  );
+  await sql`update lane_progress set owner = ${node}::bigint, due_at = null where lane = ${lane}`.execute(db);
+  loader.takePass([{ ...addition(1, 1), tenant: 'own' }], []);
+  assert.equal((await loaded())?.freshCount, 1);
+});
+
+async function progressOf(lane: number) {
+  const { rows } = await sql<{ owner: string | null; isDue: boolean }>`
+    select owner, due_at is not null as "isDue" from lane_progress where lane = ${lane}`.execute(db);
+  return rows[0] as { owner: string | null; isDue: boolean };
+}
+
+test('lanes that nobody leased come with the names of their tenants', async () => {
+  const { lane, node } = await openLoader(0, false);
+  const client = await createSubscribingClient(server);
+  const { id } = await subscribe(client, { url: 'https://hooks.example/' });
+  const { rows } = await sql<{ account_id: string | null; client_id: string; lane: string }>`
+    select account_id, client_id, lane from subscriptions where id = ${id} or lane = ${lane} order by account_id nulls last`.execute(
+    db,
+  );
+  const [user, app] = rows;
+  assert.ok(user?.account_id && app?.account_id === null);
+  const names = [user.account_id, `client:${app.client_id}`];
+  const grown = [lane, Number(app.lane)].map((each) => ({ lane: each, owner: null, tenant: null }));
+  assert.deepEqual(await markDue(db, grown, null), []);
+  assert.deepEqual(
+    grown.map(({ tenant }) => tenant),
+    names,
+  );
+  await markDue(db, grown, node);
+  assert.deepEqual(
+    grown.map(({ owner, tenant }) => [owner, tenant]),
+    names.map((name) => [node, name]),
+  );
+  await sql`update lane_progress set owner = null, due_at = '-infinity' where lane in (${lane}, ${app.lane})`.execute(
+    db,
+  );
+  const claimed = await claimLanes(db, node, 2);
+  assert.deepEqual(
+    [lane, Number(app.lane)].map((each) => claimed.get(each)),
+    names,
+  );
 });

@@ -11,7 +11,7 @@ function openQueue() {
   const queue = new LoadQueue();
   const ended: HoldWatch[] = [];
   const watch = () => new HoldWatch((one) => ended.push(one));
-  return { queue, ended, add: (ids: number[], tenant?: object) => queue.add(ids, watch, () => tenant) };
+  return { queue, ended, add: (ids: number[], tenant?: string) => queue.add(ids, watch, () => tenant) };
 }
 
 test('a lane does not wait behind a bulk change', () => {
@@ -25,16 +25,16 @@ test('a lane does not wait behind a bulk change', () => {
 
 test('attack: a tenant with very many changes takes turns with others', () => {
   const { queue, add } = openQueue();
-  const tenant = {};
+  const tenant = 'many';
   for (let change = 0; change < 100; change += 1) void add(range(change * 100, 100), tenant);
-  void add([70_000], {});
+  void add([70_000], 'one');
   assert.deepEqual([...queue.take(3).keys()], [0, 70_000, 100]);
 });
 
 test('attack: more tenants than one statement has lanes take turns', () => {
   const { queue, add } = openQueue();
-  for (let change = 0; change < 40; change += 1) void add(range(change * 100, 100), {});
-  void add([70_000], {});
+  for (let change = 0; change < 40; change += 1) void add(range(change * 100, 100), `tenant ${change}`);
+  void add([70_000], 'one');
   assert.deepEqual(
     [...queue.take(32).keys()],
     range(0, 32).map((change) => change * 100),
@@ -44,7 +44,7 @@ test('attack: more tenants than one statement has lanes take turns', () => {
 
 test('a change of several tenants is one group, and each takes its turns', async () => {
   const { queue, ended } = openQueue();
-  const tenants = [{}, {}] as const;
+  const tenants = ['one', 'other'] as const;
   const watch = () => new HoldWatch((one) => ended.push(one));
   const done = queue.add([1, 2, 3, 4], watch, (id) => tenants[id < 4 ? 0 : 1]);
   const taken = queue.take(4);
@@ -79,4 +79,17 @@ test('a call resolves, and its watch ends, when all of its lanes are settled', a
   await Promise.all([first, second]);
   assert.deepEqual(resolved.toSorted(), ['first', 'second']);
   assert.deepEqual(ended, [one.watch]);
+});
+
+test('attack: a tenant has a share of the lanes that wait, and another has room', () => {
+  const { queue, add } = openQueue();
+  const tenantOf = (id: number) => (id < 1_000 ? 'many' : id < 2_000 ? 'one' : undefined);
+  const above = queue.aboveShare(range(0, 100), 16, tenantOf);
+  assert.deepEqual([...above], range(7, 93));
+  void add(range(0, 7), 'many');
+  assert.deepEqual([...queue.aboveShare([7, 1_000, 1_001], 16, tenantOf)], [7]);
+  // What is not known has no share, and is counted.
+  assert.deepEqual([...queue.aboveShare([...range(2_000, 9), 1_000], 16, tenantOf)], [1_000]);
+  queue.take(1);
+  assert.deepEqual([...queue.aboveShare([7], 16, tenantOf)], []);
 });
