@@ -11,8 +11,7 @@ import type { GroupMember } from '../shared/owner_turns.ts';
  * What a connection is for, in the order in which some are kept free: sign-in and tokens, reads, and what can wait for rows that others have
  * locked: changes that end rights, and all others.
  */
-export const purposes = ['first', 'read', 'right', 'change'] as const;
-export type Purpose = (typeof purposes)[number];
+export type Purpose = 'first' | 'read' | 'right' | 'change';
 
 /**
  * The owner is an account, a client, or a network: the whole site of an IPv6 address. The part is an app of the account. Both are read only when

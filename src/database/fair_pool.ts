@@ -5,10 +5,10 @@
  *   asks → holds a connection → gave it back
  *      ↘ waits ↗  ↘ (timeout) refused
  *
- * A user's turn ends when it gives a connection back: then all other users who wait go before it. Within an account, that app goes first
- * that holds fewest.
+ * Turns are shared fairly (shared/fair_time.ts), so that the accounts of an app have no more of them than a few others. Those for each purpose are shared on their own,
+ * because whoever reads would not wait for those who change. The length of a turn does not count: it may be that of a wait for rows that somebody else has locked. Within an account, that app goes first that holds fewest.
  * In a pool of few connections and long statements, turns do not help: a dozen users with such statements would make each short one wait for a
- * dozen of theirs. There, time is shared (shared/fair_time.ts). Work in a turn comes when whoever waits for the end of the turn would.
+ * dozen of theirs. There, time is shared. Work in a turn comes when whoever waits for the end of the turn would.
  *
  * Many users who change locked rows could still hold all connections, each with one. So changes, and those that end rights, leave some to
  * reads and to each other, and all of these leave some to what goes first.
@@ -19,17 +19,12 @@ import type pg from 'pg';
 import { Bag, BagItem } from '../shared/bag.ts';
 import { FairTime, type TimeOwner } from '../shared/fair_time.ts';
 import { freeInGroup, isFree, isFreeForAnybody } from '../shared/share.ts';
-import {
-  asServer,
-  type ConnectionUser,
-  currentUser,
-  type Purpose,
-  purposeOf,
-  purposes,
-} from './connection_user.ts';
+import { asServer, type ConnectionUser, currentUser, type Purpose, purposeOf } from './connection_user.ts';
 
 /** Of so many connections, one is kept free for each purpose from those that come after it. */
 const perReserved = 8;
+/** So many turns a user may be behind the others: those of some requests. */
+const turnsOfCredit = 32;
 
 /** A user's share was in use for too long. Other users may still get connections. */
 export class ConnectionShareError extends Error {
@@ -75,15 +70,18 @@ export class FairPool implements PostgresPool {
   /** Connections that are not known to work since another one fell silent are not used any more. */
   #known = new WeakSet<pg.PoolClient>();
   #acquired = 0;
-  /** Undefined if owners take turns. */
-  readonly #times: FairTime | undefined;
+  readonly #times: Readonly<Record<Purpose, FairTime>>;
+  readonly #isByTime: boolean;
 
   /**
    * @param waitMsMax longest wait for a connection in milliseconds
-   * @param isByTime whether owners share the time in place of taking turns (shared/fair_time.ts)
+   * @param isByTime whether owners share the time in place of the turns
    */
   constructor(pool: pg.Pool, size: number, waitMsMax: number, isByTime = false) {
-    this.#times = isByTime ? new FairTime() : undefined;
+    this.#isByTime = isByTime;
+    const time = new FairTime();
+    const create = () => (isByTime ? time : new FairTime(turnsOfCredit));
+    this.#times = { first: create(), read: create(), right: create(), change: create() };
     this.#pool = pool;
     this.#size = size;
     const reserved = Math.floor(size / perReserved);
@@ -100,6 +98,10 @@ export class FairPool implements PostgresPool {
       this.#holdings.delete(client);
       this.#giveBack(holding);
     });
+  }
+
+  #timesOf(user: ConnectionUser): FairTime {
+    return this.#times[purposeOf(user)];
   }
 
   get acquired(): number {
@@ -120,7 +122,7 @@ export class FairPool implements PostgresPool {
   connect(): Promise<PostgresPoolClient> {
     const user = currentUser();
     if (!this.#hasRoom(user)) return this.#wait(user);
-    if (user !== undefined) this.#times?.begin(ownerOf(user));
+    if (user !== undefined) this.#timesOf(user).begin(ownerOf(user));
     return this.#take(user);
   }
 
@@ -177,6 +179,7 @@ export class FairPool implements PostgresPool {
   async #take(user: ConnectionUser | undefined): Promise<PostgresPoolClient> {
     const holding = new Holding(user);
     this.#held.add(holding);
+    if (user !== undefined && !this.#isByTime) this.#timesOf(user).add(ownerOf(user), 1);
     try {
       // A new connection outlives the request, and its events are the server's.
       let client = await asServer(() => this.#pool.connect());
@@ -219,51 +222,38 @@ export class FairPool implements PostgresPool {
   #giveBack(holding: Holding): void {
     this.#held.delete(holding);
     const { user, since } = holding;
-    if (user !== undefined) this.#times?.add(ownerOf(user), performance.now() - since);
+    if (user !== undefined && this.#isByTime)
+      this.#timesOf(user).add(ownerOf(user), performance.now() - since);
     if (this.#waiting.size === 0) return;
-    if (holding.user !== undefined) this.#endTurn(holding.user);
     for (let next = this.#next(); next !== undefined; next = this.#next()) {
       clearTimeout(next.timer);
       next.resolve(this.#take(next.user));
     }
   }
 
-  /** Moves what an owner waits with behind all others. */
-  #endTurn({ owner }: ConnectionUser): void {
-    for (const purpose of purposes) {
-      const queue = queueOf(owner, purpose);
-      const waiting = this.#waiting.get(queue);
-      if (waiting === undefined) continue;
-      this.#waiting.delete(queue);
-      this.#waiting.set(queue, waiting);
-    }
-  }
-
-  /** Takes the next waiter that may have a connection: of the server, or of the first owner whose share allows it. */
+  /** Takes the next waiter that may have a connection: of the server, or of the next owner whose share allows it. */
   #next(): Waiter | undefined {
     if (this.#held.size >= this.#size) return undefined;
     const ofServer = this.#waiting.get(undefined);
     if (ofServer !== undefined) return this.#shift(undefined, firstOf(ofServer));
-    const next = this.#times === undefined ? this.#nextByTurns() : this.#nextByTime(this.#times);
+    const next = this.#nextOfUsers();
     return next && this.#shift(...next);
   }
 
-  #nextByTurns(): Queued | undefined {
-    return this.#mayBegin().next().value;
-  }
-
   /** Those whose share is used up do not count: what others have meanwhile would never be forgotten. */
-  #nextByTime(times: FairTime): Queued | undefined {
-    const candidates = [...this.#mayBegin()].map((queued) => ({
-      queued,
-      owners: thoseWhoWaitFor(queued[1]),
+  #nextOfUsers(): Queued | undefined {
+    const candidates = [...this.#mayBegin()].map(([queue, waiter, user]) => ({
+      queued: [queue, waiter] satisfies Queued,
+      times: this.#timesOf(user),
+      owners: thoseWhoWaitFor(user),
     }));
     // Not those who wait for the end of a turn: they may do so for long, however little of this they use.
-    times.catchUp(candidates.flatMap(({ owners }) => owners.slice(0, 1)));
+    for (const [times, some] of Map.groupBy(candidates, (each) => each.times))
+      times.catchUp(some.flatMap(({ owners }) => owners.slice(0, 1)));
     const now = performance.now();
     let next: Queued | undefined;
     let least = Number.POSITIVE_INFINITY;
-    for (const { queued, owners } of candidates) {
+    for (const { queued, times, owners } of candidates) {
       const place = Math.min(...owners.map((each) => times.placeOf(each, now)));
       if (place < least) [next, least] = [queued, place];
     }
@@ -271,9 +261,14 @@ export class FairPool implements PostgresPool {
   }
 
   /** The oldest waiter of each app of each owner that may have a connection. */
-  *#mayBegin(): Generator<Queued, undefined> {
-    for (const [queue, waiting] of this.#waiting)
-      for (const waiter of this.#firstsOf(waiting)) if (this.#hasRoom(waiter.user)) yield [queue, waiter];
+  *#mayBegin(): Generator<[...Queued, ConnectionUser], undefined> {
+    for (const [queue, waiting] of this.#waiting) {
+      for (const waiter of this.#firstsOf(waiting)) {
+        const { user } = waiter;
+        // What waits for the server is taken before.
+        if (user !== undefined && this.#hasRoom(user)) yield [queue, waiter, user];
+      }
+    }
   }
 
   /** The oldest waiter of each app of an owner. First are those of apps that hold fewest connections. */
@@ -314,8 +309,8 @@ function ownerOf(user: ConnectionUser): TimeOwner {
   return user.turn?.user ?? user;
 }
 
-function thoseWhoWaitFor({ user }: Waiter): TimeOwner[] {
-  return user === undefined ? [] : [ownerOf(user), ...(user.turn?.waiting() ?? [])];
+function thoseWhoWaitFor(user: ConnectionUser): TimeOwner[] {
+  return [ownerOf(user), ...(user.turn?.waiting() ?? [])];
 }
 
 function queueOf(owner: string, purpose: Purpose): string {

@@ -18,7 +18,7 @@ import { namesMax, RecentTime } from './recent_time.ts';
  * them. With an equal share for each app, all users of a large one together would get no more than one account of another.
  */
 const groupWeight = 4;
-/** So many milliseconds one may be behind. The more, the longer bursts may be, and the longer others wait for each that has had nothing. */
+/** So much one may be behind. The more, the longer bursts may be, and the longer others wait for each that has had nothing. */
 const creditMs = 250;
 /** Less than any piece, so that it decides between equals only. */
 const recentPart = 1 / 1_000;
@@ -27,22 +27,28 @@ const recentPart = 1 / 1_000;
 export type TimeOwner = Pick<GroupMember, 'owner' | 'group'>;
 
 export class FairTime {
-  /** In milliseconds of service. */
+  readonly #credit: number;
+  /** In milliseconds of service, or in turns. */
   #virtualTime = 0;
   /** The virtual time at which what owners and groups have had ends. */
   readonly #ends = new LRUCache<string, number>(upTo(namesMax));
   readonly #recent = new RecentTime();
+
+  /** @param credit in what is shared, milliseconds by default */
+  constructor(credit = creditMs) {
+    this.#credit = credit;
+  }
 
   /** The owner begins while nobody waits who may. */
   begin(one: TimeOwner): void {
     this.catchUp([one]);
   }
 
-  /** The owner has had so many milliseconds. */
-  add({ owner, group }: TimeOwner, ms: number): void {
-    this.#recent.add(owner, ms);
-    this.#ends.set(owner, this.#endOf(owner) + ms);
-    if (group !== null) this.#ends.set(group, this.#endOf(group) + ms / groupWeight);
+  /** The owner has had so many milliseconds, or turns. */
+  add({ owner, group }: TimeOwner, amount: number): void {
+    this.#recent.add(owner, amount);
+    this.#ends.set(owner, this.#endOf(owner) + amount);
+    if (group !== null) this.#ends.set(group, this.#endOf(group) + amount / groupWeight);
   }
 
   /** These may begin, so nobody remains further behind the first of them than the credit. */
@@ -52,9 +58,9 @@ export class FairTime {
     if (first < Number.POSITIVE_INFINITY) this.#virtualTime = Math.max(this.#virtualTime, first);
   }
 
-  /** Whoever has the least place is next. @param now milliseconds, the same for all that are compared */
+  /** Whoever has the least place is next, from the virtual time on. @param now milliseconds, the same for all that are compared */
   placeOf(one: TimeOwner, now: number): number {
-    return this.#startOf(one) + this.#recent.of(one.owner, now) * recentPart;
+    return this.#startOf(one) - this.#virtualTime + this.#recent.of(one.owner, now) * recentPart;
   }
 
   /** Of those who wait, the next; of equals, the first. */
@@ -75,6 +81,6 @@ export class FairTime {
   }
 
   #endOf(name: string): number {
-    return Math.max(this.#ends.peek(name) ?? Number.NEGATIVE_INFINITY, this.#virtualTime - creditMs);
+    return Math.max(this.#ends.peek(name) ?? Number.NEGATIVE_INFINITY, this.#virtualTime - this.#credit);
   }
 }

@@ -326,11 +326,13 @@ test('connections that fail or are lost are given back', async (t) => {
   await nowhere.destroy();
 });
 
-test('in a pool by time, next is the user that has had least, not who asked first', async (t) => {
+test('next is the user that has had least time in a pool by time, or turns, not who asked first', async (t) => {
   for (const pool of [byTime, byTurns]) {
     const { held, hold, untilHeld, end, endAll } = holder(t, pool);
     const busy = requestOf('busy');
     await asUser(busy, () => sql`select pg_sleep(0.2)`.execute(pool));
+    // One turn each, of which that of the first was longer.
+    await asUser(requestOf('new'), () => sql`select`.execute(pool));
     for (let count = 0; count < 3; count += 1) hold(null);
     await untilHeld(3);
     hold(busy);
@@ -339,31 +341,60 @@ test('in a pool by time, next is the user that has had least, not who asked firs
     await untilHeld(4);
     assert.equal(held[3], pool === byTime ? 'new' : 'busy');
     await endAll();
+    for (let count = 0; count < 3; count += 1) hold(null);
+    await untilHeld(8);
+    hold(busy);
+    hold(requestOf('newest'));
+    end('server');
+    await untilHeld(9);
+    assert.equal(held[8], 'newest');
+    await endAll();
   }
 });
 
-test('attack: in a pool by time, users of an app that has had much wait behind others', async (t) => {
-  const { held, hold, untilHeld, end, endAll } = holder(t, byTime);
-  const ofApp = (owner: string, app: string) => ({
-    ...requestOf(owner),
-    part: `${owner} ${app}`,
-    group: app,
-  });
-  for (let count = 0; count < 3; count += 1) hold(null);
-  await untilHeld(3);
-  for (const [owner, app] of [
-    ['hostile 0', 'large app'],
-    ['hostile 1', 'large app'],
-    ['stranger', 'small app'],
-  ] as const)
-    hold(ofApp(owner, app));
-  end('server');
-  await untilHeld(4);
-  await sleep(100);
-  end('hostile 0');
-  await untilHeld(5);
-  end('server');
-  await untilHeld(6);
-  assert.deepEqual(held.slice(3), ['hostile 0', 'stranger', 'hostile 1']);
+test('attack: users of an app that has had much wait behind others', async (t) => {
+  for (const pool of [byTime, byTurns]) {
+    const { held, hold, untilHeld, end, endAll } = holder(t, pool);
+    const ofApp = (owner: string, app: string) => ({
+      ...requestOf(owner),
+      part: `${owner} ${app}`,
+      group: app,
+    });
+    for (let count = 0; count < 3; count += 1) hold(null);
+    await untilHeld(3);
+    for (const [owner, app] of [
+      ['hostile 0', 'large app'],
+      ['hostile 1', 'large app'],
+      ['stranger', 'small app'],
+    ] as const)
+      hold(ofApp(owner, app));
+    end('server');
+    await untilHeld(4);
+    await sleep(100);
+    end('hostile 0');
+    await untilHeld(5);
+    end('server');
+    await untilHeld(6);
+    assert.deepEqual(held.slice(3), ['hostile 0', 'stranger', 'hostile 1']);
+    await endAll();
+  }
+});
+
+test('attack: reads of others do not make up for the turns of an app at changes', async (t) => {
+  const { held, hold, untilHeld, end, endAll } = holder(t);
+  const useBy = async (user: ConnectionUser, times: number) => {
+    for (let count = 0; count < times; count += 1) await asUser(user, () => sql`select`.execute(db));
+  };
+  const ofApp = (owner: string) => ({ ...requestOf(owner, 'right'), part: `${owner} app`, group: 'app' });
+  for (let count = 0; count < 20; count += 1) await useBy(ofApp(`hostile ${count}`), 5);
+  await useBy(requestOf('stranger', 'right'), 10);
+  await useBy(requestOf('reader', 'read'), 200);
+  for (let count = 0; count < 8; count += 1) hold(requestOf(`other ${count}`, 'right'));
+  await untilHeld(8);
+  hold(ofApp('hostile 20'));
+  hold(requestOf('stranger', 'right'));
+  end('other 0');
+  await untilHeld(9);
+  assert.equal(held[8], 'stranger');
   await endAll();
 });
