@@ -326,7 +326,7 @@ test('connections that fail or are lost are given back', async (t) => {
   await nowhere.destroy();
 });
 
-test('next is the user that has had least time in a pool by time, or turns, not who asked first', async (t) => {
+test('next is who has had least time in a pool by time, and least turns in others', async (t) => {
   for (const pool of [byTime, byTurns]) {
     const { held, hold, untilHeld, end, endAll } = holder(t, pool);
     const busy = requestOf('busy');
