@@ -5,8 +5,8 @@
  *   asks → holds a connection → gave it back
  *      ↘ waits ↗  ↘ (timeout) refused
  *
- * Turns are shared fairly (shared/fair_time.ts), so that the accounts of an app have no more of them than a few others. Those for each purpose are shared on their own,
- * because whoever reads would not wait for those who change. The length of a turn does not count: it may be that of a wait for rows that somebody else has locked. Within an account, that app goes first that holds fewest.
+ * The purposes take turns. The turns of each are shared fairly (shared/fair_time.ts), so that the accounts of an app have no more of them than a few others: on their own,
+ * because what others read says nothing about whoever changes something. The length of a turn does not count: it may be that of a wait for rows that somebody else has locked. Of the apps of an account, that goes first that holds fewest.
  * In a pool of few connections and long statements, turns do not help: a dozen users with such statements would make each short one wait for a
  * dozen of theirs. There, time is shared. Work in a turn comes when whoever waits for the end of the turn would.
  *
@@ -23,8 +23,6 @@ import { asServer, type ConnectionUser, currentUser, type Purpose, purposeOf } f
 
 /** Of so many connections, one is kept free for each purpose from those that come after it. */
 const perReserved = 8;
-/** So many turns a user may be behind the others: those of some requests. */
-const turnsOfCredit = 32;
 
 /** A user's share was in use for too long. Other users may still get connections. */
 export class ConnectionShareError extends Error {
@@ -71,6 +69,8 @@ export class FairPool implements PostgresPool {
   #known = new WeakSet<pg.PoolClient>();
   #acquired = 0;
   readonly #times: Readonly<Record<Purpose, FairTime>>;
+  /** The one that had no turn for longest is first. */
+  readonly #order: Set<FairTime>;
   readonly #isByTime: boolean;
 
   /**
@@ -80,8 +80,9 @@ export class FairPool implements PostgresPool {
   constructor(pool: pg.Pool, size: number, waitMsMax: number, isByTime = false) {
     this.#isByTime = isByTime;
     const time = new FairTime();
-    const create = () => (isByTime ? time : new FairTime(turnsOfCredit));
+    const create = () => (isByTime ? time : new FairTime(true));
     this.#times = { first: create(), read: create(), right: create(), change: create() };
+    this.#order = new Set(Object.values(this.#times));
     this.#pool = pool;
     this.#size = size;
     const reserved = Math.floor(size / perReserved);
@@ -240,32 +241,45 @@ export class FairPool implements PostgresPool {
     return next && this.#shift(...next);
   }
 
-  /** Those whose share is used up do not count: what others have meanwhile would never be forgotten. */
   #nextOfUsers(): Queued | undefined {
-    const candidates = [...this.#mayBegin()].map(([queue, waiter, user]) => ({
+    for (const times of this.#order) {
+      const next = this.#nextOf(times);
+      if (next === undefined) continue;
+      this.#order.delete(times);
+      this.#order.add(times);
+      return next;
+    }
+    return undefined;
+  }
+
+  #nextOf(times: FairTime): Queued | undefined {
+    const candidates = [...this.#mayBegin(times)].map(([queue, waiter, user]) => ({
       queued: [queue, waiter] satisfies Queued,
-      times: this.#timesOf(user),
       owners: thoseWhoWaitFor(user),
     }));
     // Not those who wait for the end of a turn: they may do so for long, however little of this they use.
-    for (const [times, some] of Map.groupBy(candidates, (each) => each.times))
-      times.catchUp(some.flatMap(({ owners }) => owners.slice(0, 1)));
+    times.catchUp(candidates.flatMap(({ owners }) => owners.slice(0, 1)));
     const now = performance.now();
     let next: Queued | undefined;
     let least = Number.POSITIVE_INFINITY;
-    for (const { queued, times, owners } of candidates) {
+    for (const { queued, owners } of candidates) {
       const place = Math.min(...owners.map((each) => times.placeOf(each, now)));
       if (place < least) [next, least] = [queued, place];
     }
     return next;
   }
 
-  /** The oldest waiter of each app of each owner that may have a connection. */
-  *#mayBegin(): Generator<[...Queued, ConnectionUser], undefined> {
+  /**
+   * The oldest waiter of each app of each owner that may have a connection. Those whose share is used up do not count: what others have meanwhile
+   * would never be forgotten.
+   */
+  *#mayBegin(times: FairTime): Generator<[...Queued, ConnectionUser], undefined> {
     for (const [queue, waiting] of this.#waiting) {
+      // What waits for the server is taken before.
+      const { user: first } = firstOf(waiting);
+      if (first === undefined || this.#timesOf(first) !== times) continue;
       for (const waiter of this.#firstsOf(waiting)) {
         const { user } = waiter;
-        // What waits for the server is taken before.
         if (user !== undefined && this.#hasRoom(user)) yield [queue, waiter, user];
       }
     }

@@ -5,7 +5,7 @@
  *
  * So this is start-time fair queueing (Goyal, Vin and Cheng, 1996). A virtual time is that up to which everybody who waits has been served.
  * What one has begins at it, or where the last one ended, and what begins first is next. Who has little comes a little
- * before the virtual time, because requests come in bursts. Of equals, whoever has had least lately is next.
+ * before the virtual time, because requests come in bursts. Of equals, whoever has had least lately is next, or by turns, whoever waits first.
  */
 
 import { LRUCache } from 'lru-cache';
@@ -18,25 +18,27 @@ import { namesMax, RecentTime } from './recent_time.ts';
  * them. With an equal share for each app, all users of a large one together would get no more than one account of another.
  */
 const groupWeight = 4;
-/** So much one may be behind. The more, the longer bursts may be, and the longer others wait for each that has had nothing. */
+/** So many milliseconds one may be behind. The more, the longer bursts may be, and the longer others wait for each that has had nothing. */
 const creditMs = 250;
 /** Less than any piece, so that it decides between equals only. */
 const recentPart = 1 / 1_000;
+/** With turns in place of time: whoever had none is next, as by plain turns, and of equals, the first. */
+const creditTurns = 1;
 
 /** Whose time it is. */
 export type TimeOwner = Pick<GroupMember, 'owner' | 'group'>;
 
 export class FairTime {
-  readonly #credit: number;
+  readonly #isByTurns: boolean;
   /** In milliseconds of service, or in turns. */
   #virtualTime = 0;
   /** The virtual time at which what owners and groups have had ends. */
   readonly #ends = new LRUCache<string, number>(upTo(namesMax));
   readonly #recent = new RecentTime();
 
-  /** @param credit in what is shared, milliseconds by default */
-  constructor(credit = creditMs) {
-    this.#credit = credit;
+  /** @param isByTurns whether turns are shared, whatever time they take */
+  constructor(isByTurns = false) {
+    this.#isByTurns = isByTurns;
   }
 
   /** The owner begins while nobody waits who may. */
@@ -46,7 +48,7 @@ export class FairTime {
 
   /** The owner has had so many milliseconds, or turns. */
   add({ owner, group }: TimeOwner, amount: number): void {
-    this.#recent.add(owner, amount);
+    if (!this.#isByTurns) this.#recent.add(owner, amount);
     this.#ends.set(owner, this.#endOf(owner) + amount);
     if (group !== null) this.#ends.set(group, this.#endOf(group) + amount / groupWeight);
   }
@@ -58,9 +60,10 @@ export class FairTime {
     if (first < Number.POSITIVE_INFINITY) this.#virtualTime = Math.max(this.#virtualTime, first);
   }
 
-  /** Whoever has the least place is next, from the virtual time on. @param now milliseconds, the same for all that are compared */
+  /** Whoever has the least place is next. @param now milliseconds, the same for all that are compared */
   placeOf(one: TimeOwner, now: number): number {
-    return this.#startOf(one) - this.#virtualTime + this.#recent.of(one.owner, now) * recentPart;
+    const start = this.#startOf(one);
+    return this.#isByTurns ? start : start + this.#recent.of(one.owner, now) * recentPart;
   }
 
   /** Of those who wait, the next; of equals, the first. */
@@ -81,6 +84,9 @@ export class FairTime {
   }
 
   #endOf(name: string): number {
-    return Math.max(this.#ends.peek(name) ?? Number.NEGATIVE_INFINITY, this.#virtualTime - this.#credit);
+    return Math.max(
+      this.#ends.peek(name) ?? Number.NEGATIVE_INFINITY,
+      this.#virtualTime - (this.#isByTurns ? creditTurns : creditMs),
+    );
   }
 }

@@ -380,21 +380,55 @@ test('attack: users of an app that has had much wait behind others', async (t) =
   }
 });
 
-test('attack: reads of others do not make up for the turns of an app at changes', async (t) => {
+test('attack: users of an app have four turns for each of another user, whatever others read meanwhile', async (t) => {
   const { held, hold, untilHeld, end, endAll } = holder(t);
-  const useBy = async (user: ConnectionUser, times: number) => {
-    for (let count = 0; count < times; count += 1) await asUser(user, () => sql`select`.execute(db));
-  };
   const ofApp = (owner: string) => ({ ...requestOf(owner, 'right'), part: `${owner} app`, group: 'app' });
-  for (let count = 0; count < 20; count += 1) await useBy(ofApp(`hostile ${count}`), 5);
-  await useBy(requestOf('stranger', 'right'), 10);
-  await useBy(requestOf('reader', 'read'), 200);
   for (let count = 0; count < 8; count += 1) hold(requestOf(`other ${count}`, 'right'));
   await untilHeld(8);
-  hold(ofApp('hostile 20'));
-  hold(requestOf('stranger', 'right'));
-  end('other 0');
-  await untilHeld(9);
-  assert.equal(held[8], 'stranger');
+  for (let count = 0; count < 10; count += 1) hold(ofApp(`hostile ${count}`));
+  for (let count = 0; count < 3; count += 1) hold(requestOf('stranger', 'right'));
+  for (let count = 0; count < 8; count += 1) {
+    for (let read = 0; read < 5; read += 1)
+      await asUser(requestOf('reader', 'read'), () => sql`select`.execute(db));
+    end(held.at(-1) as string);
+    await untilHeld(9 + count);
+  }
+  const turns = held.slice(8).map((owner) => owner.replace(/ .*/, ''));
+  const [app, stranger] = ['hostile', 'stranger'];
+  assert.deepEqual(turns, [app, stranger, app, app, app, app, stranger, app]);
+  await endAll();
+});
+
+test('attack: many who read do not go before one who changes, however much that one had before', async (t) => {
+  const { held, hold, untilHeld, end, endAll } = holder(t);
+  const regular = requestOf('regular', 'change');
+  for (let count = 0; count < 40; count += 1) await asUser(regular, () => sql`select`.execute(db));
+  for (let count = 0; count < size; count += 1) hold(null);
+  await untilHeld(size);
+  for (let count = 0; count < 30; count += 1) hold(requestOf(`reader ${count}`, 'read'));
+  hold(regular);
+  for (let count = 1; count <= 4; count += 1) {
+    end('server');
+    await untilHeld(size + count);
+  }
+  assert.ok(held.slice(size).includes('regular'), `${held}`);
+  await endAll();
+});
+
+test('attack: many who had nothing go once before one who had much', async (t) => {
+  const { held, hold, untilHeld, end, endAll } = holder(t);
+  const regular = requestOf('regular');
+  for (let count = 0; count < 40; count += 1) await asUser(regular, () => sql`select`.execute(db));
+  for (let count = 0; count < size; count += 1) hold(null);
+  await untilHeld(size);
+  for (let round = 0; round < 3; round += 1)
+    for (let count = 0; count < 10; count += 1) hold(requestOf(`new ${count}`));
+  hold(regular);
+  for (let count = 1; count <= 21; count += 1) {
+    end(held[count - 1] as string);
+    await untilHeld(size + count);
+  }
+  const at = held.indexOf('regular') - size;
+  assert.ok(at >= 10 && at <= 20, `${at}`);
   await endAll();
 });

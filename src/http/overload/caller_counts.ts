@@ -24,11 +24,17 @@ export class CallerCounts {
 
   /** Whether the caller may have one more of `max`, by its own share and those of its groups. @param used also by those without a share */
   hasRoom(max: number, caller: Caller, used = this.#size): boolean {
+    return this.hasOwnRoom(max, caller, used) && this.#hasRoomInGroups(max, caller, used);
+  }
+
+  /** The same, by its own share alone. */
+  hasOwnRoom(max: number, caller: Caller, used = this.#size): boolean {
+    return isFree(max, used, this.#of(ownKeyOf(caller)));
+  }
+
+  #hasRoomInGroups(max: number, caller: Caller, used: number): boolean {
     const own = this.#of(ownKeyOf(caller));
-    return (
-      isFree(max, used, own) &&
-      groupsOf(caller).every((group) => freeInGroup(max, used, this.#of(group), own) > 0)
-    );
+    return groupsOf(caller).every((group) => freeInGroup(max, used, this.#of(group), own) > 0);
   }
 
   #of(key: string): number {

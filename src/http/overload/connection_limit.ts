@@ -59,7 +59,8 @@ export function limitConnections(
     const hasRoom = () =>
       caller === null
         ? total < connectionsMax
-        : open.hasRoom(connectionsMax, caller, total) || ofSites.makeRoom(caller);
+        : open.hasRoom(connectionsMax, caller, total) ||
+          (open.hasOwnRoom(connectionsMax, caller, total) && ofSites.makeRoom(caller));
     if (connectionsMax > 0 && !hasRoom()) {
       refused.inc();
       socket.destroy();

@@ -10,15 +10,15 @@ import type { Caller } from './caller.ts';
 
 interface Connection {
   readonly socket: Socket;
+  readonly site: string;
+  readonly owner: string;
   readonly network: Network;
   /** Requests without a complete response. */
   requests: number;
 }
 
-/** The connections of one, the oldest first. */
+/** The connections of one. */
 interface Network {
-  /** Also of those that are closing. */
-  count: number;
   readonly idle: Set<Connection>;
   readonly busy: Set<Connection>;
 }
@@ -32,21 +32,16 @@ export class SiteConnections {
   add(socket: Socket, { owner, group: site }: Caller): void {
     if (site === null) return;
     const networks = this.#sites.get(site) ?? new Map<string, Network>();
-    const network = networks.get(owner) ?? { count: 0, idle: new Set(), busy: new Set() };
-    const connection: Connection = { socket, network, requests: 0 };
+    const network = networks.get(owner) ?? { idle: new Set(), busy: new Set() };
+    const connection: Connection = { socket, site, owner, network, requests: 0 };
     const name = nameOf(socket);
-    network.count += 1;
     network.idle.add(connection);
     networks.set(owner, network);
     this.#sites.set(site, networks);
     this.#connections.set(name, connection);
     socket.once('close', () => {
-      network.count -= 1;
-      network.idle.delete(connection);
-      network.busy.delete(connection);
       if (this.#connections.get(name) === connection) this.#connections.delete(name);
-      if (network.count === 0) networks.delete(owner);
-      if (networks.size === 0) this.#sites.delete(site);
+      this.#remove(connection);
     });
   }
 
@@ -64,25 +59,35 @@ export class SiteConnections {
     });
   }
 
+  #remove(connection: Connection): void {
+    const { site, owner, network } = connection;
+    network.idle.delete(connection);
+    network.busy.delete(connection);
+    const networks = this.#sites.get(site);
+    // Another one of that name may have come since.
+    if (sizeOf(network) === 0 && networks?.get(owner) === network) networks.delete(owner);
+    if (networks?.size === 0) this.#sites.delete(site);
+  }
+
   /** Closes a connection for one of a caller. @returns false if no other network of its site has at least two more than the caller */
   makeRoom({ owner, group: site }: Caller): boolean {
     const networks = site === null ? undefined : this.#sites.get(site);
     if (networks === undefined) return false;
-    const own = networks.get(owner)?.count ?? 0;
     let largest: Network | undefined;
+    let most = sizeOf(networks.get(owner)) + 1;
     for (const network of networks.values())
-      if (network.idle.size + network.busy.size > 0 && network.count > (largest?.count ?? own + 1))
-        largest = network;
-    if (largest === undefined) return false;
-    const from = largest.idle.size > 0 ? largest.idle : largest.busy;
-    const [connection] = from;
+      if (sizeOf(network) > most) [largest, most] = [network, sizeOf(network)];
+    const [connection] = largest?.idle.size === 0 ? largest.busy : (largest?.idle ?? []);
     if (connection === undefined) return false;
-    // It is counted until it has closed, but no other one takes its place.
-    from.delete(connection);
+    // It closes later.
+    this.#remove(connection);
     connection.socket.destroy();
     return true;
   }
 }
+
+const sizeOf = (network: Network | undefined) =>
+  network === undefined ? 0 : network.idle.size + network.busy.size;
 
 function nameOf({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;

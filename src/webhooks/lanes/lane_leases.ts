@@ -213,14 +213,14 @@ export class LaneLeases {
 
   #claim(now: number): void {
     const { db, node, lanes, loader, background, metrics } = this.#options;
-    if (this.#isClaiming || !this.hasRoom || lanes.room <= loader.newCount || !this.isCurrent(now)) return;
+    if (this.#isClaiming || !this.hasRoom || !this.isCurrent(now)) return;
     this.#isClaiming = true;
     background.run(async () => {
       try {
         const claimed = await claimLanes(db, node.id, claimMax);
         if (claimed.size > 0) metrics.claimed(claimed.size);
         loader.load([...claimed.keys()], claimed);
-        if (claimed.size === claimMax) this.#claimAt = 0;
+        if (claimed.size === claimMax && lanes.room > loader.newCount) this.#claimAt = 0;
       } finally {
         this.#isClaiming = false;
       }

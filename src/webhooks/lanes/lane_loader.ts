@@ -57,6 +57,8 @@ export class LaneLoader {
   readonly #options: LaneLoaderOptions;
   /** Lanes being loaded, with the deliveries added to them since. */
   readonly #loading = new Map<number, LaneAddition[]>();
+  /** Lanes that are being postponed, each with its tenant if it is to be loaded afterwards. */
+  readonly #postponing = new Map<number, { tenant: string | null } | null>();
   readonly #newLanes = new LoadQueue();
   readonly #changedLanes = new LoadQueue();
   readonly #running = new Set<LoadQueue>();
@@ -150,13 +152,12 @@ export class LaneLoader {
     if (ids.length === 0) return;
     const { lanes, holds } = this.#options;
     const tenantOf = (id: number) => lanes.get(id)?.tenant.key ?? tenants.get(id) ?? undefined;
-    const above = this.#newLanes.aboveShare(
-      ids.filter((id) => !lanes.has(id) && !this.#loading.has(id)),
-      lanes.quotas.lanes,
-      tenantOf,
-    );
-    this.#postpone([...above]);
-    const admitted = ids.filter((id) => !above.has(id));
+    // The database may still say that this node leases them.
+    const later = ids.filter((id) => this.#postponing.has(id));
+    for (const id of later) this.#postponing.set(id, { tenant: tenants.get(id) ?? null });
+    const first = ids.filter((id) => !lanes.has(id) && !this.#loading.has(id) && !this.#postponing.has(id));
+    this.#postpone([...this.#newLanes.aboveShare(first, lanes.quotas.lanes, tenantOf)]);
+    const admitted = ids.filter((id) => !this.#postponing.has(id));
     for (const id of admitted) if (!this.#loading.has(id)) this.#loading.set(id, []);
     // Deliveries added while the lane is loading may be older than the end of a hold.
     const watch = () => holds.watch();
@@ -271,7 +272,22 @@ export class LaneLoader {
   /** There is no room for these lanes. */
   #postpone(ids: readonly number[]): void {
     const { db, node, background } = this.#options;
-    if (ids.length > 0) background.run(() => postponeLanes(db, node, ids));
+    const added = ids.filter((id) => !this.#postponing.has(id));
+    if (added.length === 0) return;
+    for (const id of added) this.#postponing.set(id, null);
+    background.run(async () => {
+      try {
+        await postponeLanes(db, node, added);
+      } finally {
+        const asked = new Map<number, string | null>();
+        for (const id of added) {
+          const again = this.#postponing.get(id);
+          if (again) asked.set(id, again.tenant);
+          this.#postponing.delete(id);
+        }
+        void this.load([...asked.keys()], asked);
+      }
+    });
   }
 
   /** Other nodes lease these lanes, or none does. */
@@ -346,6 +362,7 @@ export class LaneLoader {
     this.#loading.delete(id);
     let lane = lanes.get(id);
     if (lane === undefined) {
+      if (this.#postponing.has(id)) return undefined;
       const tenant = lanes.tenantOf(state.subscription, state.creatorId);
       if (!lanes.mayHold(tenant)) {
         tenant.refused = Math.min(tenant.refused + 1, tenant.lanes);

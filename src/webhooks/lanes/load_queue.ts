@@ -29,6 +29,8 @@ interface Own {
   readonly parts: Set<Part>;
 }
 
+const fewLanes = 16;
+
 /** The name of a lane's tenant; undefined if it is not known. */
 export type TenantOf = (id: number) => string | undefined;
 
@@ -44,7 +46,10 @@ export class LoadQueue {
     return this.#tenants.size === 0;
   }
 
-  /** Which of these lanes, if they were added, would be above the share of their tenant of `max` that wait. A tenant that is not known has none. */
+  /**
+   * Which of these lanes, if they were added, would be above the share of their tenant of `max` that wait. A tenant that is not known has none, and
+   * one with few is not meant: they wait for one turn of each other one.
+   */
   aboveShare(ids: readonly number[], max: number, tenantOf: TenantOf): Set<number> {
     const above = new Set<number>();
     const counts = new Map<string, number>();
@@ -52,7 +57,7 @@ export class LoadQueue {
     for (const id of ids) {
       const tenant = tenantOf(id);
       const own = tenant === undefined ? 0 : (counts.get(tenant) ?? this.#tenants.get(tenant)?.count ?? 0);
-      if (tenant !== undefined && !isFree(max, size, own)) above.add(id);
+      if (tenant !== undefined && own >= fewLanes && !isFree(max, size, own)) above.add(id);
       else {
         size += 1;
         if (tenant !== undefined) counts.set(tenant, own + 1);

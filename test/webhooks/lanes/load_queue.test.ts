@@ -81,15 +81,15 @@ test('a call resolves, and its watch ends, when all of its lanes are settled', a
   assert.deepEqual(ended, [one.watch]);
 });
 
-test('attack: a tenant has a share of the lanes that wait, and another has room', () => {
+test('attack: a tenant has a share of the lanes that wait, and others have room for theirs', () => {
   const { queue, add } = openQueue();
-  const tenantOf = (id: number) => (id < 1_000 ? 'many' : id < 2_000 ? 'one' : undefined);
-  const above = queue.aboveShare(range(0, 100), 16, tenantOf);
-  assert.deepEqual([...above], range(7, 93));
-  void add(range(0, 7), 'many');
-  assert.deepEqual([...queue.aboveShare([7, 1_000, 1_001], 16, tenantOf)], [7]);
-  // What is not known has no share, and is counted.
-  assert.deepEqual([...queue.aboveShare([...range(2_000, 9), 1_000], 16, tenantOf)], [1_000]);
+  const tenantOf = (id: number) => (id < 1_000 ? 'many' : id < 2_000 ? 'few' : undefined);
+  const above = queue.aboveShare(range(0, 100), 64, tenantOf);
+  assert.deepEqual([...above], range(28, 72));
+  void add(range(0, 28), 'many');
+  assert.deepEqual([...queue.aboveShare([28, ...range(1_000, 20)], 64, tenantOf)], [28, ...range(1_016, 4)]);
+  // What is not known has no share, and is counted. A few more of a tenant are not meant.
+  assert.deepEqual([...queue.aboveShare([...range(2_000, 40), ...range(1_000, 17)], 64, tenantOf)], [1_016]);
   queue.take(1);
-  assert.deepEqual([...queue.aboveShare([7], 16, tenantOf)], []);
+  assert.deepEqual([...queue.aboveShare([28], 64, tenantOf)], []);
 });
