@@ -156,7 +156,10 @@ export class LaneLoader {
     const later = ids.filter((id) => this.#postponing.has(id));
     for (const id of later) this.#postponing.set(id, { tenant: tenants.get(id) ?? null });
     const first = ids.filter((id) => !lanes.has(id) && !this.#loading.has(id) && !this.#postponing.has(id));
-    this.#postpone([...this.#newLanes.aboveShare(first, lanes.quotas.lanes, tenantOf)]);
+    // To load lanes only to refuse them would delay those of others.
+    this.#postpone(first.filter((id) => lanes.refusesNamed(tenantOf(id) ?? '')));
+    const others = first.filter((id) => !this.#postponing.has(id));
+    this.#postpone([...this.#newLanes.aboveShare(others, lanes.quotas.lanes, tenantOf)]);
     const admitted = ids.filter((id) => !this.#postponing.has(id));
     for (const id of admitted) if (!this.#loading.has(id)) this.#loading.set(id, []);
     // Deliveries added while the lane is loading may be older than the end of a hold.
@@ -364,8 +367,7 @@ export class LaneLoader {
     if (lane === undefined) {
       if (this.#postponing.has(id)) return undefined;
       const tenant = lanes.tenantOf(state.subscription, state.creatorId);
-      if (!lanes.mayHold(tenant)) {
-        tenant.refused = Math.min(tenant.refused + 1, tenant.lanes);
+      if (lanes.refuses(tenant)) {
         lanes.forgetTenant(tenant);
         return undefined;
       }

@@ -106,6 +106,19 @@ export class LeasedLanes {
     return lanes < this.quotas.lanesPerAccount && isFree(this.quotas.lanes, this.#byId.size, lanes);
   }
 
+  /** Whether the tenant may lease no more lanes. It is remembered that it would like to. */
+  refuses(tenant: Tenant): boolean {
+    if (this.mayHold(tenant)) return false;
+    tenant.refused = Math.min(tenant.refused + 1, tenant.lanes);
+    return true;
+  }
+
+  /** The same for a tenant that may have no lane. */
+  refusesNamed(name: string): boolean {
+    const tenant = this.#tenants.get(name);
+    return tenant !== undefined && this.refuses(tenant);
+  }
+
   add(lane: Lane): void {
     this.#byId.set(lane.id, lane);
     lane.tenant.lanes += 1;

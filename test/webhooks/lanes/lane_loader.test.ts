@@ -226,6 +226,24 @@ test('attack: lanes above the share of a tenant are due later, and another tenan
   assert.equal((await loaded())?.freshCount, 1);
 });
 
+test('attack: a lane of a tenant that may lease no more is due later without being loaded', async () => {
+  let changes = 0;
+  const { loader, lane, lanes, node, addition, loaded } = await openLoader(0, true, () => {
+    changes += 1;
+  });
+  loader.takePass([addition(1, 1)], []);
+  const held = await loaded();
+  assert.ok(held);
+  const { tenant } = held;
+  tenant.lanes = 1 + lanes.quotas.lanesPerAccount;
+  lanes.remove(held);
+  changes = 0;
+  loader.loadGrown([{ lane, owner: node, tenant: tenant.key }]);
+  assert.equal(loader.newCount, 0);
+  await loaded();
+  assert.deepEqual([await progressOf(lane), changes], [{ owner: null, isDue: true }, 0]);
+});
+
 async function progressOf(lane: number) {
   const { rows } = await sql<{ owner: string | null; isDue: boolean }>`
     select owner, due_at is not null as "isDue" from lane_progress where lane = ${lane}`.execute(db);
