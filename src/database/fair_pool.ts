@@ -5,8 +5,9 @@
  *   asks → holds a connection → gave it back
  *      ↘ waits ↗  ↘ (timeout) refused
  *
- * The purposes take turns. The turns of each are shared fairly (shared/fair_time.ts), so that the accounts of an app have no more of them than a few others: on their own,
- * because what others read says nothing about whoever changes something. The length of a turn does not count: it may be that of a wait for rows that somebody else has locked. Of the apps of an account, that goes first that holds fewest.
+ * The purposes take turns. The turns of each purpose are shared fairly (shared/fair_time.ts), so that the accounts of an app have no more of them than four
+ * others. They are not shared across purposes, because what others read says nothing about whoever changes something. The length of a turn does not
+ * count: it may be that of a wait for rows that somebody else has locked. Of the apps of an account, that goes first that holds fewest.
  * In a pool of few connections and long statements, turns do not help: a dozen users with such statements would make each short one wait for a
  * dozen of theirs. There, time is shared. Work in a turn comes when whoever waits for the end of the turn would.
  *

@@ -29,6 +29,7 @@ interface Own {
   readonly parts: Set<Part>;
 }
 
+/** A tenant may have so many that wait, whatever the others have. */
 const fewLanes = 16;
 
 /** The name of a lane's tenant; undefined if it is not known. */
