@@ -11,11 +11,11 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import { downAfterMs } from '../fan_out/fan_out_loop.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
 import type { Lane } from './lane.ts';
+import { claimLanes } from './lane_claims.ts';
 import { LaneGrowth } from './lane_growth.ts';
 import type { LaneHolds } from './lane_holds.ts';
 import type { LaneLoader } from './lane_loader.ts';
 import {
-  claimLanes,
   findChangedLanes,
   findDisabledAccounts,
   findHeldLanes,

@@ -1,5 +1,5 @@
 /**
- * Lanes in the database: claiming, loading and releasing them. Owns `lane_progress` together with outcome_store.ts.
+ * Lanes in the database: loading and releasing them. Owns `lane_progress` together with outcome_store.ts.
  */
 
 import { sql } from 'kysely';
@@ -11,7 +11,6 @@ import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import type { AppSubscriptions } from '../subscriptions/app_subscription_modes.ts';
 import { mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { LaneEpoch } from '../subscriptions/delivery_id.ts';
-import { type LaneTenantRow, laneTenant, readLaneTenant } from '../subscriptions/lane_tenant.ts';
 import { headerLines, openHeaders } from '../subscriptions/static_headers.ts';
 import { openAuth, type SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
 import {
@@ -70,27 +69,6 @@ export interface LoadRules {
   /** Of agents. */
   cursors: AgentCursors;
   webhookId: WebhookId;
-}
-
-/** Claims due lanes that no node leases. @returns their ids, each with its tenant */
-export async function claimLanes(
-  db: Database,
-  node: string,
-  limit: number,
-): Promise<Map<number, string | null>> {
-  const { rows } = await sql<{ lane: string } & LaneTenantRow>`
-    with claimed as (update lane_progress set owner = ${node}::bigint, due_at = null
-    from (
-      select lane from lane_progress
-      where owner is null and due_at <= now()
-      order by due_at limit ${limit}
-      for update skip locked
-    ) as due
-    where lane_progress.lane = due.lane
-    returning lane_progress.lane)
-    select claimed.lane, tenant.* from claimed
-    left join lateral ${laneTenant(sql`claimed.lane`)} as tenant on true`.execute(db);
-  return new Map(rows.map((row) => [Number(row.lane), readLaneTenant(row)]));
 }
 
 type LaneRow = SubscriptionRow &
@@ -272,23 +250,6 @@ export async function releaseLanes(
     from head where lane_progress.lane = head.lane and lane_progress.owner = ${node}::bigint
     returning lane_progress.lane`.execute(db);
   return rows.map(({ lane }) => Number(lane));
-}
-
-/**
- * Seconds until a lane is due again that a node had no room for. A random time of up to the same length is added.
- */
-const postponeSeconds = 3;
-
-/** Returns lanes that the node has no room for. Lanes that became due later now come first. */
-export async function postponeLanes(db: Database, node: string, lanes: readonly number[]): Promise<void> {
-  if (lanes.length === 0) return;
-  await sql`
-    update lane_progress set owner = null, due_at = greatest(
-      now() + make_interval(secs => ${postponeSeconds}::float8 * (1 + random())), paused_until)
-    where lane in (
-      select lane from lane_progress
-      where lane = any(${bigintArray(lanes)}::bigint[]) and owner = ${node}::bigint for no key update skip locked
-    )`.execute(db);
 }
 
 /** Writes cursors that were left behind. Called when the node stops. A lane that another session has locked keeps its own: nothing waits. */
