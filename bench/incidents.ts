@@ -17,6 +17,7 @@ import { hangingHosts, oneAddress } from './incidents/hanging.ts';
 import { largeBodies } from './incidents/large_bodies.ts';
 import { foreignSnapshot, lockedLane } from './incidents/locks.ts';
 import { patchKind } from './incidents/patch_kind.ts';
+import { coldLanes, refusedLanes } from './incidents/rare.ts';
 import { recoverMissing } from './incidents/recover_missing.ts';
 import { formatTable, holds, type Incident, type Row, type Size } from './incidents/row.ts';
 import { slowCertificates } from './incidents/slow_certificates.ts';
@@ -41,6 +42,8 @@ const incidents: Record<string, Incident> = {
   'one-event-150000': oneEvent,
   'sql-20000': manyBySql,
   'unequal-fan-outs': unequalFanOuts,
+  'refused-lanes': refusedLanes,
+  'cold-lanes': coldLanes,
   'due-retries': dueRetries,
   'ordered-waiting': orderedWaiting,
   churn,
