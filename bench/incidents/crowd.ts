@@ -87,6 +87,8 @@ async function insertSubscriptions(
         ${rows.map(({ id }) => sealer.seal(makeSecret(), id))}::bytea[]
       ) as given (id, lane, grant_id, account_id, client_id, url, secret)`.execute(tx);
     await sql`insert into lanes (id) select unnest(${lanes}::bigint[])`.execute(tx);
-    await sql`insert into lane_progress (lane) select unnest(${lanes}::bigint[])`.execute(tx);
+    await sql`insert into lane_progress (lane, tenant) select * from unnest(${lanes}::bigint[], ${rows.map(({ member }) => member.accountId)}::uuid[])`.execute(
+      tx,
+    );
   });
 }

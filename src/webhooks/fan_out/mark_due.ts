@@ -47,16 +47,16 @@ export async function markDue<T extends GrownLane>(
       update lane_progress set
         owner = case when paused_until > now() then null else ${node}::bigint end,
         due_at = case when paused_until > now() then paused_until
-          when ${node}::bigint is null then least(due_at, now()) end
-      from unlocked
+          when ${node}::bigint is null then least(due_at, now()) end,
+        tenant = coalesce(of.tenant, lane_progress.tenant)
+      from unlocked left join lateral ${laneTenant(sql`unlocked.lane`)} as of on true
       where lane_progress.lane = unlocked.lane and lane_progress.owner is null
-      returning lane_progress.lane, lane_progress.owner
+      returning lane_progress.lane, lane_progress.owner, of.account_id, of.client_id, of.creator_id
     )
     select lane, owner, false as is_locked, null::uuid as account_id, null::text as client_id, null::uuid as creator_id from known
     where owner <> ${node}::bigint or (${node}::bigint is null and owner is not null)
     union all
-    select lane, owner, false, tenant.account_id, tenant.client_id, tenant.creator_id
-    from free left join lateral ${laneTenant(sql`free.lane`)} as tenant on true
+    select lane, owner, false, account_id, client_id, creator_id from free
     union all
     -- Locked, or leased by a node between the two reads.
     select lane, null, true, null, null, null from known where owner is null and lane not in (select lane from free)`.execute(

@@ -11,7 +11,7 @@ import type { KindArrays } from '../fan_out/fan_out.ts';
 import { downAfterMs } from '../fan_out/fan_out_loop.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
 import type { Lane } from './lane.ts';
-import { claimLanes } from './lane_claims.ts';
+import { LaneClaims } from './lane_claims.ts';
 import { LaneGrowth } from './lane_growth.ts';
 import type { LaneHolds } from './lane_holds.ts';
 import type { LaneLoader } from './lane_loader.ts';
@@ -30,8 +30,7 @@ import type { Node } from './node.ts';
 import type { Recorder } from './recorder.ts';
 import { Slices } from './slices.ts';
 
-/** Maximum lanes that are claimed, and released, at once. */
-const claimMax = 500;
+/** Maximum lanes that are released at once. */
 const releaseMax = 500;
 /** Lanes that one slice of a sweep, and one statement of a review checks. */
 const sweepMax = 5_000;
@@ -47,7 +46,6 @@ const crowdedLingerMs = 1_000;
  */
 const roundMs = 2_000;
 const betweenRoundsMs = 5_000;
-const claimPauseMs = 500;
 const releasePauseMs = 500;
 const pollPauseMs = 1_000;
 const sweepPauseMs = 30_000;
@@ -70,7 +68,7 @@ export interface LaneLeasesOptions {
 export class LaneLeases {
   readonly #options: LaneLeasesOptions;
   readonly #growth: LaneGrowth;
-  #claimAt = 0;
+  readonly #claims: LaneClaims;
   #releaseAt = 0;
   #pollAt = 0;
   #sweepAt = 0;
@@ -81,7 +79,6 @@ export class LaneLeases {
   #currentAt = 0;
   readonly #polls = new Slices<Lane>(changedMax);
   #isPolling = false;
-  #isClaiming = false;
   /** Lanes being released. Another node may claim them before the response of the database arrives. */
   #releasing: ReadonlySet<number> = new Set();
   /**
@@ -92,6 +89,8 @@ export class LaneLeases {
   constructor(options: LaneLeasesOptions) {
     this.#options = options;
     this.#growth = new LaneGrowth(options);
+    const hasRoom = (now: number) => this.hasRoom && this.isCurrent(now);
+    this.#claims = new LaneClaims({ ...options, node: options.node.id, hasRoom });
   }
 
   /**
@@ -195,36 +194,17 @@ export class LaneLeases {
 
   /** A lane that no node leases may be due. */
   claimSoon(): void {
-    this.#claimAt = 0;
+    this.#claims.soon();
   }
 
   tick(now: number): void {
-    if (now >= this.#claimAt) {
-      this.#claimAt = now + claimPauseMs;
-      this.#claim(now);
-    }
+    this.#claims.tick(now);
     if (now >= this.#releaseAt || this.#options.isStopping()) this.#release(now);
     this.#growth.tick(now);
     if (now >= this.#pollAt) {
       this.#pollAt = now + pollPauseMs;
       this.#poll(now);
     }
-  }
-
-  #claim(now: number): void {
-    const { db, node, lanes, loader, background, metrics } = this.#options;
-    if (this.#isClaiming || !this.hasRoom || !this.isCurrent(now)) return;
-    this.#isClaiming = true;
-    background.run(async () => {
-      try {
-        const claimed = await claimLanes(db, node.id, claimMax);
-        if (claimed.size > 0) metrics.claimed(claimed.size);
-        loader.load([...claimed.keys()], claimed);
-        if (claimed.size === claimMax && lanes.room > loader.newCount) this.#claimAt = 0;
-      } finally {
-        this.#isClaiming = false;
-      }
-    });
   }
 
   #release(now: number): void {
@@ -354,7 +334,7 @@ export class LaneLeases {
     const { db, node, lanes, loader } = this.#options;
     const { last, held, repaired } = await sweepLanes(db, node.id, after, sweepMax);
     this.#sweepAfter = last;
-    if (repaired > 0) this.#claimAt = 0;
+    if (repaired > 0) this.claimSoon();
     loader.load(held.filter((id) => !lanes.has(id) && !loader.isLoading(id)));
   }
 }

@@ -18,9 +18,8 @@ import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import type { BackgroundTasks } from './background_tasks.ts';
 import type { LoadedDelivery } from './due_deliveries.ts';
 import { Lane } from './lane.ts';
-import { postponeLanes } from './lane_claims.ts';
 import type { HoldWatch, LaneHolds } from './lane_holds.ts';
-import { findEndedLanes, type LaneState, loadLanes } from './lane_store.ts';
+import { findEndedLanes, type LaneState, loadLanes, postponeLanes } from './lane_store.ts';
 import type { LeasedLanes } from './leased_lanes.ts';
 import { type LoadGroup, LoadQueue } from './load_queue.ts';
 

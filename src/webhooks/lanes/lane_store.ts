@@ -252,6 +252,23 @@ export async function releaseLanes(
   return rows.map(({ lane }) => Number(lane));
 }
 
+/**
+ * Seconds until a lane is due again that a node had no room for. A random time of up to the same length is added.
+ */
+const postponeSeconds = 3;
+
+/** Returns lanes that the node has no room for. Lanes that became due later now come first. */
+export async function postponeLanes(db: Database, node: string, lanes: readonly number[]): Promise<void> {
+  if (lanes.length === 0) return;
+  await sql`
+    update lane_progress set owner = null, due_at = greatest(
+      now() + make_interval(secs => ${postponeSeconds}::float8 * (1 + random())), paused_until)
+    where lane in (
+      select lane from lane_progress
+      where lane = any(${bigintArray(lanes)}::bigint[]) and owner = ${node}::bigint for no key update skip locked
+    )`.execute(db);
+}
+
 /** Writes cursors that were left behind. Called when the node stops. A lane that another session has locked keeps its own: nothing waits. */
 export async function storeCursors(
   db: Database,

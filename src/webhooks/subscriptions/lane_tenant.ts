@@ -10,12 +10,13 @@ export interface LaneTenantRow {
   client_id: string | null;
 }
 
-/** A lateral subquery with one row or none, with the columns of `LaneTenantRow`. */
+/** A lateral subquery with one row or none, with the columns of `LaneTenantRow`, and `tenant` for that of `lane_progress`. */
 export function laneTenant(lane: RawBuilder<unknown>) {
   return sql`(
-    select s.account_id, s.client_id,
-      (select account_id from app_creators where client_id = s.client_id and s.owner = 'client') as creator_id
-    from subscriptions s where s.lane = ${lane} offset 0)`;
+    select s.account_id, s.client_id, c.account_id as creator_id,
+      coalesce(s.account_id, md5(coalesce('creator:' || c.account_id, 'client:' || s.client_id))::uuid) as tenant
+    from subscriptions s left join app_creators c on c.client_id = s.client_id and s.owner = 'client'
+    where s.lane = ${lane} offset 0)`;
 }
 
 /** @returns the tenant's name; null if the lane has no subscription any more */

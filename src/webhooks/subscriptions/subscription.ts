@@ -14,6 +14,7 @@ import { type Database, inTransaction, type Transaction } from '../../database/d
 import { type Filter, filterPath } from '../../events/filter.ts';
 import { Problem } from '../../http/problem.ts';
 import { newLane } from './delivery_id.ts';
+import { laneTenant } from './lane_tenant.ts';
 import type { Owner } from './owner.ts';
 import type { SignatureShape } from './signature.ts';
 import { type StaticHeaders, sealHeaders } from './static_headers.ts';
@@ -253,7 +254,10 @@ export async function createSubscription(
     const row = rows[0] as SubscriptionRow;
     await sql`
       with head as (insert into lanes (id) values (${row.lane}))
-      insert into lane_progress (lane, is_pulled) values (${row.lane}, ${fields.url === null})`.execute(tx);
+      insert into lane_progress (lane, is_pulled, tenant)
+      select ${row.lane}, ${fields.url === null}, tenant from ${laneTenant(sql`${row.lane}::bigint`)} as of`.execute(
+      tx,
+    );
     return toSubscription(row);
   });
 }

@@ -1,15 +1,17 @@
-/** Which due lanes a node claims first. */
+/** Which due lanes a node claims. */
 
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { sql } from 'kysely';
 import { newId } from '../../../src/crypto/ids.ts';
 import { type Database, openDatabase } from '../../../src/database/database.ts';
-import { claimLanes } from '../../../src/webhooks/lanes/lane_claims.ts';
+import { claimByTurns, claimLanes } from '../../../src/webhooks/lanes/lane_claims.ts';
 import { createDatabase } from '../../support/database/database.ts';
 
 const node = '7';
-const account = newId();
+const first = '00000000-0000-0000-0000-000000000000';
+/** In the order of their ids. */
+const [a, b, c] = [newId(), newId(), newId()].sort() as [string, string, string];
 
 async function openEmpty(t: TestContext): Promise<Database> {
   const database = await createDatabase();
@@ -21,8 +23,8 @@ async function openEmpty(t: TestContext): Promise<Database> {
   return db;
 }
 
-/** Adds a lane that has been due for so many seconds. */
-async function addDue(db: Database, lane: number, seconds: number): Promise<void> {
+/** Adds a lane of an account that has been due for so many seconds. */
+async function addDue(db: Database, lane: number, account: string, seconds: number): Promise<void> {
   await sql`
     insert into subscriptions (id, lane, owner, account_id, url, kinds, signature, secret)
     values (${newId()}, ${lane}, 'user', ${account}, 'http://127.0.0.1/', '{push}', 'timestamp', '')`.execute(
@@ -30,24 +32,51 @@ async function addDue(db: Database, lane: number, seconds: number): Promise<void
   );
   await sql`insert into lanes (id) values (${lane})`.execute(db);
   await sql`
-    insert into lane_progress (lane, due_at) values (${lane}, now() - make_interval(secs => ${seconds}))`.execute(
-    db,
-  );
+    insert into lane_progress (lane, due_at, tenant)
+    values (${lane}, now() - make_interval(secs => ${seconds}), ${account})`.execute(db);
 }
 
-test('of more lanes than a node claims at once, the newest do not wait for the oldest', async (t) => {
+async function claimTurns(db: Database, after: string, tenants: number, limit: number) {
+  const { claimed, last } = await claimByTurns(db, node, after, tenants, limit);
+  return { claimed: [...claimed].sort(), last };
+}
+
+test('a node claims the lanes that have been due longest, with their tenants', async (t) => {
   const db = await openEmpty(t);
-  for (let seconds = 1; seconds <= 8; seconds += 1) await addDue(db, 100 + seconds, seconds);
-  await addDue(db, 200, -60);
-  const claim = async (limit: number) => [...(await claimLanes(db, node, limit)).keys()].sort();
-  assert.deepEqual(await claim(4), [101, 102, 107, 108]);
-  // Nothing is claimed twice if fewer are due.
-  assert.deepEqual(await claim(6), [103, 104, 105, 106]);
-  assert.deepEqual(await claim(6), []);
+  await addDue(db, 1, a, 2);
+  await addDue(db, 2, b, 1);
+  await addDue(db, 3, c, 3);
+  await addDue(db, 4, a, -60);
+  const claimed = await claimLanes(db, node, 2);
+  assert.deepEqual([...claimed].sort(), [
+    [1, a],
+    [3, c],
+  ]);
+  assert.deepEqual([...(await claimLanes(db, node, 2))], [[2, b]]);
+  assert.deepEqual([...(await claimLanes(db, node, 2))], []);
 });
 
-test('claimed lanes come with the names of their tenants', async (t) => {
+test('attack: a claim by turns takes no more lanes of a tenant with many than of others', async (t) => {
   const db = await openEmpty(t);
-  await addDue(db, 1, 1);
-  assert.deepEqual([...(await claimLanes(db, node, 2))], [[1, account]]);
+  for (let lane = 1; lane <= 20; lane += 1) await addDue(db, lane, a, 100 - lane);
+  await addDue(db, 21, b, 1);
+  await addDue(db, 22, b, -60);
+  await addDue(db, 23, c, 1);
+  assert.deepEqual(await claimTurns(db, first, 2, 2), {
+    claimed: [
+      [1, a],
+      [2, a],
+      [21, b],
+    ],
+    last: b,
+  });
+  assert.deepEqual(await claimTurns(db, b, 2, 2), { claimed: [[23, c]], last: null });
+  // Tenants whose lanes are due later have their places in the round, and nothing to claim.
+  assert.deepEqual(await claimTurns(db, a, 2, 2), { claimed: [], last: null });
+  assert.deepEqual(await claimTurns(db, first, 1, 1), { claimed: [[3, a]], last: a });
+});
+
+test('lanes of a tenant without due lanes are not in turns', async (t) => {
+  const db = await openEmpty(t);
+  assert.deepEqual(await claimTurns(db, first, 2, 2), { claimed: [], last: null });
 });

@@ -271,4 +271,18 @@ test('lanes that nobody leased come with the names of their tenants', async () =
     grown.map(({ owner, tenant }) => [owner, tenant]),
     names.map((name) => [node, name]),
   );
+  // The same tenants, for claims by turns. A database of an earlier version has none until then.
+  const tenants = sql<{ lane: string; tenant: string | null }>`
+    select lane, tenant from lane_progress where lane in (${lane}, ${app.lane}) order by lane = ${lane} desc`;
+  const first = (await tenants.execute(db)).rows.map(({ tenant }) => tenant);
+  assert.equal(first[0], user.account_id);
+  assert.match(String(first[1]), /^[0-9a-f-]{36}$/);
+  await sql`update lane_progress set owner = null, tenant = null where lane in (${lane}, ${app.lane})`.execute(
+    db,
+  );
+  await markDue(db, grown, node);
+  assert.deepEqual(
+    (await tenants.execute(db)).rows.map(({ tenant }) => tenant),
+    first,
+  );
 });

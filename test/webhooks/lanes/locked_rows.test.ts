@@ -7,11 +7,11 @@ import { createSealer } from '../../../src/crypto/sealing.ts';
 import type { Database } from '../../../src/database/database.ts';
 import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_memory.ts';
 import { Lane } from '../../../src/webhooks/lanes/lane.ts';
-import { postponeLanes } from '../../../src/webhooks/lanes/lane_claims.ts';
 import {
   abandonLanes,
   type LaneState,
   loadLanes,
+  postponeLanes,
   releaseLanes,
   storeCursors,
 } from '../../../src/webhooks/lanes/lane_store.ts';
