@@ -166,6 +166,10 @@ test('an upgrade beside running nodes refuses, loses and repeats nothing', { tim
   await sql`
     create index concurrently grants_withdrawn_of_client on grants (client_id, withdrawn_at)
     where withdrawn_at is not null`.execute(db);
+  await sql`alter table lane_progress add column tenant uuid`.execute(db);
+  await sql`
+    create index concurrently lane_progress_turns on lane_progress (tenant, due_at)
+    where owner is null and due_at is not null`.execute(db);
   const before = await describeTables(db);
   fleet.stallMs = 0;
   const migrated = await watchMigration(
