@@ -198,8 +198,13 @@ export class Admission {
       return false;
     }
     place.state = 'waiting';
+    const displaced = queue.makeRoom(place.caller);
     queue.add({ place, admit, refuse, deadline: performance.now() + queue.limits.waitMsMax });
     this.#startSweep();
+    if (displaced?.place.state === 'waiting') {
+      displaced.place.state = 'left';
+      displaced.refuse('share');
+    }
     return false;
   }
 

@@ -4,11 +4,25 @@
  * A short queue takes up a burst. A queue that stands makes every request late and serves none sooner, so it is bounded: when the
  * requests of a whole interval had to wait longer than the target, only as many may wait as are served within the target (Little's
  * law). The bound ends when nothing waits any more. The smallest value of an interval counts, as in CoDel (RFC 8289).
+ *
+ * With twenty callers that always wait, the share of each is two requests, and a burst of three by whoever sends one a second would be refused. So a few
+ * of whoever has been served little lately take the place of requests of whoever has been served most.
  */
 
 import { OwnerTurns } from '../../shared/owner_turns.ts';
+import { RecentTime } from '../../shared/recent_time.ts';
 import type { Caller } from './caller.ts';
 import { CallerCounts } from './caller_counts.ts';
+
+/** So many requests of a caller that has been served little may wait, whatever the others have. */
+const burstMax = 8;
+/** It has been served little if it had less than this part of what another one had. */
+const littlePart = 1 / 4;
+/**
+ * A caller counts for as much as its group divided by this, beside callers outside of the group. Otherwise an app with very many users, or a site
+ * with very many networks, would take the places of everybody who has much to do.
+ */
+const groupWeight = 4;
 
 /** Why a request was refused: too many of its class wait, its caller's share is used up, or it waited too long. */
 export type Reason = 'full' | 'share' | 'deadline';
@@ -42,6 +56,10 @@ export class Queue<Request extends Waiting> {
   readonly resumed = new OwnerTurns<Waiter<Request>>();
   readonly others = new OwnerTurns<Waiter<Request>>();
   readonly #waiting = new CallerCounts();
+  /** Requests that callers and groups have had lately, after a wait. */
+  readonly #served = new RecentTime();
+  /** Whoever has had as many was not served little, in the last interval. */
+  #little = 0;
   #resumed = 0;
   #limit: number;
   /** Of the current interval. */
@@ -57,11 +75,43 @@ export class Queue<Request extends Waiting> {
     return this.#waiting.size;
   }
 
-  /** Why the caller may have none more waiting; null if it may. Without a caller, of those whose share is not used up. */
+  /** Why the caller may have none more waiting; null if it may, perhaps in place of others. Without a caller, of those whose share is not used up. */
   refusalOf(caller: Caller | undefined): Reason | null {
+    const reason = this.#reasonFor(caller);
+    return reason !== null && caller !== undefined && this.#findDisplaced(caller) ? null : reason;
+  }
+
+  #reasonFor(caller: Caller | undefined): Reason | null {
     if (this.size >= this.#limit) return 'full';
     if (caller === undefined) return null;
     return this.#waiting.hasRoom(this.#limit, caller) ? null : 'share';
+  }
+
+  /** Makes room for a request that `refusalOf` does not refuse. @returns the request that may wait no longer, if there is one */
+  makeRoom(caller: Caller): Waiter<Request> | undefined {
+    const displaced = this.#reasonFor(caller) === null ? undefined : this.#findDisplaced(caller);
+    if (displaced === undefined) return undefined;
+    const { caller: other } = displaced.place;
+    this.others.remove(other.owner, displaced);
+    this.#waiting.change(other, -1);
+    return displaced;
+  }
+
+  /** Finds a request of the caller that was served most, if it was served much more than this one. */
+  #findDisplaced(caller: Caller): Waiter<Request> | undefined {
+    const now = performance.now();
+    const { owner, group } = caller;
+    const own = this.#served.of(owner, now);
+    if (own >= this.#little || this.others.countOf(owner) >= burstMax) return undefined;
+    const withGroup = group === null ? own : Math.max(own, this.#served.of(group, now) / groupWeight);
+    let [most, displaced]: [number, Waiter<Request> | undefined] = [0, undefined];
+    for (const [other, waiter] of this.others.firsts()) {
+      const served = this.#served.of(other.owner, now);
+      const isOfGroup = group !== null && waiter.place.caller.group === group;
+      const isLittle = (isOfGroup ? own : withGroup) < littlePart * served;
+      if (isLittle && served > most) [most, displaced] = [served, waiter];
+    }
+    return displaced;
   }
 
   add(waiter: Waiter<Request>): void {
@@ -94,6 +144,8 @@ export class Queue<Request extends Waiting> {
       if (!mayGo(place.caller)) continue;
       this.#taken += 1;
       this.#leave(place);
+      this.#served.add(owner, 1);
+      if (place.caller.group !== null) this.#served.add(place.caller.group, 1);
       return this.others.takeOf(owner, part);
     }
     return undefined;
@@ -119,6 +171,7 @@ export class Queue<Request extends Waiting> {
       this.#limit = Math.min(waitingMax, Math.max(waitingMin, servedInTime));
     }
     const excess = this.size > this.#limit ? this.#trim() : [];
+    this.#little = littlePart * this.#mostServed();
     this.#fewest = this.size;
     this.#taken = 0;
     return excess;
@@ -152,6 +205,14 @@ export class Queue<Request extends Waiting> {
     const excess = this.others.takeIf((waiter) => !kept.has(waiter));
     for (const { place } of excess) this.#waiting.change(place.caller, -1);
     return excess;
+  }
+
+  /** How many requests the caller has had lately that had most, of those that wait. */
+  #mostServed(): number {
+    const now = performance.now();
+    let most = 0;
+    for (const [{ owner }] of this.others.firsts()) most = Math.max(most, this.#served.of(owner, now));
+    return most;
   }
 
   #leave({ caller }: Request): void {
