@@ -123,7 +123,7 @@ test('a burst of an account takes the places of a busy one of its own app', (t) 
   assert.deepEqual(statesOf(burst), new Set(['ended']));
 });
 
-test('attack: thousands of users of one app get no more in place of busy callers than one of these', (t) => {
+test('attack: thousands of users of one app displace busy callers until they have as much', (t) => {
   const node = new BusyNode(t);
   node.keep(busyCallers(5), 20);
   node.run(200);
