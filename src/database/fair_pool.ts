@@ -260,11 +260,10 @@ export class FairPool implements PostgresPool {
     }));
     // Not those who wait for the end of a turn: they may do so for long, however little of this they use.
     times.catchUp(candidates.flatMap(({ owners }) => owners.slice(0, 1)));
-    const now = performance.now();
     let next: Queued | undefined;
     let least = Number.POSITIVE_INFINITY;
     for (const { queued, owners } of candidates) {
-      const place = Math.min(...owners.map((each) => times.placeOf(each, now)));
+      const place = Math.min(...owners.map((each) => times.placeOf(each)));
       if (place < least) [next, least] = [queued, place];
     }
     return next;

@@ -5,13 +5,14 @@
  *
  * So this is start-time fair queueing (Goyal, Vin and Cheng, 1996). A virtual time is that up to which everybody who waits has been served.
  * What one has begins at it, or where the last one ended, and what begins first is next. Who has little comes a little
- * before the virtual time, because requests come in bursts. Of equals, whoever has had least lately is next, or by turns, whoever waits first.
+ * before the virtual time, because requests come in bursts. The members of a group share what it gets in the same way, with a virtual time of the
+ * group: all of them begin where its last one ended, and without that, whoever has little would wait for all others. Of equals, the first is next.
  */
 
 import { LRUCache } from 'lru-cache';
 import { upTo } from './entries.ts';
 import type { GroupMember } from './owner_turns.ts';
-import { namesMax, RecentTime } from './recent_time.ts';
+import { namesMax } from './recent_time.ts';
 
 /**
  * The time of a group is that of all its members divided by this. So an app gets no more than four accounts, although it may act for any number of
@@ -20,25 +21,32 @@ import { namesMax, RecentTime } from './recent_time.ts';
 const groupWeight = 4;
 /** So many milliseconds one may be behind. The more, the longer bursts may be, and the longer others wait for each that has had nothing. */
 const creditMs = 250;
-/** Less than any piece, so that it decides between equals only. */
-const recentPart = 1 / 1_000;
+/** So little that it decides between members of a group only. */
+const memberPart = 1 / 1_000;
 /** With turns in place of time: whoever had none is next, as by plain turns, and of equals, the first. */
 const creditTurns = 1;
+/** A member of a group may be so many turns behind its others: a request needs up to eight, and each would wait for one of all of these. */
+const memberCreditTurns = 8;
 
 /** Whose time it is. */
 export type TimeOwner = Pick<GroupMember, 'owner' | 'group'>;
 
 export class FairTime {
-  readonly #isByTurns: boolean;
+  readonly #credit: number;
+  readonly #memberCredit: number;
   /** In milliseconds of service, or in turns. */
   #virtualTime = 0;
   /** The virtual time at which what owners and groups have had ends. */
   readonly #ends = new LRUCache<string, number>(upTo(namesMax));
-  readonly #recent = new RecentTime();
+  /** The virtual times of groups. */
+  readonly #groupTimes = new LRUCache<string, number>(upTo(namesMax));
+  /** That of its group at which what a member has had ends. */
+  readonly #memberEnds = new LRUCache<string, number>(upTo(namesMax));
 
   /** @param isByTurns whether turns are shared, whatever time they take */
   constructor(isByTurns = false) {
-    this.#isByTurns = isByTurns;
+    this.#credit = isByTurns ? creditTurns : creditMs;
+    this.#memberCredit = isByTurns ? memberCreditTurns : creditMs;
   }
 
   /** The owner begins while nobody waits who may. */
@@ -48,32 +56,42 @@ export class FairTime {
 
   /** The owner has had so many milliseconds, or turns. */
   add({ owner, group }: TimeOwner, amount: number): void {
-    if (!this.#isByTurns) this.#recent.add(owner, amount);
     this.#ends.set(owner, this.#endOf(owner) + amount);
-    if (group !== null) this.#ends.set(group, this.#endOf(group) + amount / groupWeight);
+    if (group === null) return;
+    this.#ends.set(group, this.#endOf(group) + amount / groupWeight);
+    this.#memberEnds.set(memberOf(group, owner), this.#memberEndOf(group, owner) + amount);
   }
 
-  /** These may begin, so nobody remains further behind the first of them than the credit. */
+  /** These may begin, so nobody remains further behind the first of them than the credit, nor of the first of its group. */
   catchUp(waiting: Iterable<TimeOwner>): void {
     let first = Number.POSITIVE_INFINITY;
-    for (const one of waiting) first = Math.min(first, this.#startOf(one));
+    const firsts = new Map<string, number>();
+    for (const one of waiting) {
+      first = Math.min(first, this.#startOf(one));
+      const { owner, group } = one;
+      if (group === null) continue;
+      const end = this.#memberEndOf(group, owner);
+      firsts.set(group, Math.min(firsts.get(group) ?? end, end));
+    }
     if (first < Number.POSITIVE_INFINITY) this.#virtualTime = Math.max(this.#virtualTime, first);
+    for (const [group, end] of firsts) this.#groupTimes.set(group, Math.max(this.#groupTimeOf(group), end));
   }
 
-  /** Whoever has the least place is next. @param now milliseconds, the same for all that are compared */
-  placeOf(one: TimeOwner, now: number): number {
+  /** Whoever has the least place is next. */
+  placeOf(one: TimeOwner): number {
+    const { owner, group } = one;
     const start = this.#startOf(one);
-    return this.#isByTurns ? start : start + this.#recent.of(one.owner, now) * recentPart;
+    if (group === null) return start;
+    return start + (this.#memberEndOf(group, owner) - this.#groupTimeOf(group)) * memberPart;
   }
 
   /** Of those who wait, the next; of equals, the first. */
   nextOf<Some extends TimeOwner>(waiting: readonly Some[]): Some | undefined {
     this.catchUp(waiting);
-    const now = performance.now();
     let next: Some | undefined;
     let least = Number.POSITIVE_INFINITY;
     for (const one of waiting) {
-      const place = this.placeOf(one, now);
+      const place = this.placeOf(one);
       if (place < least) [next, least] = [one, place];
     }
     return next;
@@ -84,9 +102,19 @@ export class FairTime {
   }
 
   #endOf(name: string): number {
-    return Math.max(
-      this.#ends.peek(name) ?? Number.NEGATIVE_INFINITY,
-      this.#virtualTime - (this.#isByTurns ? creditTurns : creditMs),
-    );
+    return Math.max(this.#ends.peek(name) ?? Number.NEGATIVE_INFINITY, this.#virtualTime - this.#credit);
   }
+
+  #groupTimeOf(group: string): number {
+    return this.#groupTimes.peek(group) ?? 0;
+  }
+
+  #memberEndOf(group: string, owner: string): number {
+    const end = this.#memberEnds.peek(memberOf(group, owner)) ?? Number.NEGATIVE_INFINITY;
+    return Math.max(end, this.#groupTimeOf(group) - this.#memberCredit);
+  }
+}
+
+function memberOf(group: string, owner: string): string {
+  return `${group} ${owner}`;
 }

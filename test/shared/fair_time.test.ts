@@ -49,6 +49,44 @@ test('a user of an app who has had little goes before its others, and before tho
   assert.equal(times.nextOf([...busy, other, { owner: 'new', group: 'new app' }])?.owner, 'new');
 });
 
+/** @returns how many turns others get before the one */
+function turnsBefore(times: FairTime, one: TimeOwner, others: readonly TimeOwner[], amount: number): number {
+  for (let before = 0; before < turns; before += 1) {
+    const next = times.nextOf([...others, one]) as TimeOwner;
+    times.add(next, amount);
+    if (next === one) return before;
+  }
+  return turns;
+}
+
+for (const [mode, isByTurns, amount, inARow] of [
+  ['by turns', true, 1, 8],
+  ['by time', false, pieceMs, 25],
+] as const) {
+  test(`${mode}, a user of a busy app waits for turns of others only as one of another app`, () => {
+    const times = new FairTime(isByTurns);
+    const [quiet, ...busy] = usersOf('busy', 11) as [TimeOwner, ...TimeOwner[]];
+    const others = Array.from({ length: 10 }, (_none, index) => usersOf(`app ${index}`, 1)).flat();
+    for (let count = 0; count < turns; count += 1)
+      times.add(times.nextOf([...busy, ...others]) as TimeOwner, amount);
+    // The app has four of 14 turns, so plain turns of its users would take 35.
+    for (let count = 0; count < inARow; count += 1)
+      assert.ok(turnsBefore(times, quiet, [...busy, ...others], amount) < 14, `${count}`);
+  });
+
+  test(`attack: ${mode}, new users of an app have no more than their credit before one who had more`, () => {
+    const times = new FairTime(isByTurns);
+    const victim = { owner: 'victim', group: 'app' };
+    const rivals = usersOf('app', 10);
+    for (let count = 0; count < turns; count += 1)
+      times.add(times.nextOf([victim, ...rivals]) as TimeOwner, amount);
+    const created = Array.from({ length: 100 }, (_none, index) => ({ owner: `new ${index}`, group: 'app' }));
+    const most = created.length * (inARow + 3) + rivals.length;
+    assert.ok(turnsBefore(times, victim, [...created, ...rivals], amount) <= most);
+    assert.ok(turnsBefore(times, victim, [...created, ...rivals], amount) <= created.length + rivals.length);
+  });
+}
+
 test('attack: whoever used an app, or a user alone, leaves its users no debt to later ones', () => {
   for (const isOwn of [false, true]) {
     const times = new FairTime();
