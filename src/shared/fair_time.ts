@@ -31,6 +31,13 @@ const memberCreditTurns = 8;
 /** Whose time it is. */
 export type TimeOwner = Pick<GroupMember, 'owner' | 'group'>;
 
+/** The virtual time of a group. */
+interface GroupTime {
+  /** If a group is forgotten before its members, what these have had refers to another one. */
+  readonly id: number;
+  time: number;
+}
+
 export class FairTime {
   readonly #credit: number;
   readonly #memberCredit: number;
@@ -38,9 +45,9 @@ export class FairTime {
   #virtualTime = 0;
   /** The virtual time at which what owners and groups have had ends. */
   readonly #ends = new LRUCache<string, number>(upTo(namesMax));
-  /** The virtual times of groups. */
-  readonly #groupTimes = new LRUCache<string, number>(upTo(namesMax));
-  /** That of its group at which what a member has had ends. */
+  readonly #groups = new LRUCache<string, GroupTime>(upTo(namesMax));
+  #nextId = 0;
+  /** The virtual time of its group at which what a member has had ends. */
   readonly #memberEnds = new LRUCache<string, number>(upTo(namesMax));
 
   /** @param isByTurns whether turns are shared, whatever time they take */
@@ -59,22 +66,23 @@ export class FairTime {
     this.#ends.set(owner, this.#endOf(owner) + amount);
     if (group === null) return;
     this.#ends.set(group, this.#endOf(group) + amount / groupWeight);
-    this.#memberEnds.set(memberOf(group, owner), this.#memberEndOf(group, owner) + amount);
+    const groupTime = this.#groupTimeOf(group);
+    this.#memberEnds.set(nameOf(groupTime, owner), this.#memberEndOf(groupTime, owner) + amount);
   }
 
   /** These may begin, so nobody remains further behind the first of them than the credit, nor of the first of its group. */
   catchUp(waiting: Iterable<TimeOwner>): void {
     let first = Number.POSITIVE_INFINITY;
-    const firsts = new Map<string, number>();
+    const firsts = new Map<GroupTime, number>();
     for (const one of waiting) {
       first = Math.min(first, this.#startOf(one));
-      const { owner, group } = one;
-      if (group === null) continue;
-      const end = this.#memberEndOf(group, owner);
-      firsts.set(group, Math.min(firsts.get(group) ?? end, end));
+      if (one.group === null) continue;
+      const groupTime = this.#groupTimeOf(one.group);
+      const end = this.#memberEndOf(groupTime, one.owner);
+      firsts.set(groupTime, Math.min(firsts.get(groupTime) ?? end, end));
     }
     if (first < Number.POSITIVE_INFINITY) this.#virtualTime = Math.max(this.#virtualTime, first);
-    for (const [group, end] of firsts) this.#groupTimes.set(group, Math.max(this.#groupTimeOf(group), end));
+    for (const [groupTime, end] of firsts) groupTime.time = Math.max(groupTime.time, end);
   }
 
   /** Whoever has the least place is next. */
@@ -82,7 +90,8 @@ export class FairTime {
     const { owner, group } = one;
     const start = this.#startOf(one);
     if (group === null) return start;
-    return start + (this.#memberEndOf(group, owner) - this.#groupTimeOf(group)) * memberPart;
+    const groupTime = this.#groupTimeOf(group);
+    return start + (this.#memberEndOf(groupTime, owner) - groupTime.time) * memberPart;
   }
 
   /** Of those who wait, the next; of equals, the first. */
@@ -105,16 +114,20 @@ export class FairTime {
     return Math.max(this.#ends.peek(name) ?? Number.NEGATIVE_INFINITY, this.#virtualTime - this.#credit);
   }
 
-  #groupTimeOf(group: string): number {
-    return this.#groupTimes.peek(group) ?? 0;
+  #groupTimeOf(group: string): GroupTime {
+    const known = this.#groups.get(group);
+    if (known !== undefined) return known;
+    const created = { id: this.#nextId++, time: 0 };
+    this.#groups.set(group, created);
+    return created;
   }
 
-  #memberEndOf(group: string, owner: string): number {
-    const end = this.#memberEnds.peek(memberOf(group, owner)) ?? Number.NEGATIVE_INFINITY;
-    return Math.max(end, this.#groupTimeOf(group) - this.#memberCredit);
+  #memberEndOf(groupTime: GroupTime, owner: string): number {
+    const end = this.#memberEnds.peek(nameOf(groupTime, owner)) ?? Number.NEGATIVE_INFINITY;
+    return Math.max(end, groupTime.time - this.#memberCredit);
   }
 }
 
-function memberOf(group: string, owner: string): string {
-  return `${group} ${owner}`;
+function nameOf({ id }: GroupTime, member: string): string {
+  return `${id} ${member}`;
 }

@@ -87,6 +87,16 @@ for (const [mode, isByTurns, amount, inARow] of [
   });
 }
 
+test('users of an app whose time was forgotten wait only for what new ones may be behind', () => {
+  const times = new FairTime(true);
+  const users = usersOf('app', 20) as [TimeOwner, ...TimeOwner[]];
+  for (let count = 0; count < turns; count += 1) times.add(times.nextOf(users) as TimeOwner, 1);
+  // These leave before they have a turn.
+  for (let count = 0; count < 10_000; count += 1) times.catchUp(usersOf(`site ${count}`, 1));
+  const created = Array.from({ length: 20 }, (_none, index) => ({ owner: `new ${index}`, group: 'app' }));
+  assert.ok(turnsBefore(times, users[0], created, 1) <= created.length * 8);
+});
+
 test('attack: whoever used an app, or a user alone, leaves its users no debt to later ones', () => {
   for (const isOwn of [false, true]) {
     const times = new FairTime();
