@@ -28,6 +28,7 @@ import { closeApplication, createApplication, headersOf } from './http/applicati
 import { Closing } from './http/closing.ts';
 import { registerHealth } from './http/health.ts';
 import { startIdempotencySweep } from './http/idempotency.ts';
+import { listen } from './http/listening.ts';
 import { countFalseHints, countRequests, createRegistry, registerMetrics } from './http/metrics.ts';
 import { metricsAccess } from './http/metrics_access.ts';
 import { callerOfToken } from './http/overload/caller.ts';
@@ -94,12 +95,6 @@ const lockTimeoutMs = 3_000;
 
 /** Timeouts for queries of the delivery log: for one statement, and for a free connection. */
 const logTimeouts = { statementTimeoutMs: 10_000, connectionTimeoutMs: 3_000, isByTime: true };
-
-/**
- * Connections that wait to be accepted. With Node.js's 511, a burst of new connections overflows the queue of a busy node, and the
- * clients repeat their SYN after 1, 3, 7 and more seconds. Linux limits it to `net.core.somaxconn`, 4,096 by default.
- */
-const connectionBacklog = 4_096;
 
 /**
  * Starts the server.
@@ -303,7 +298,7 @@ async function openServer(options: ServerOptions, opened: Closing): Promise<stri
   await webhooks.start();
   mailing.start();
   if (config.metricsPort !== null) await metricsApp.listen({ port: config.metricsPort, host: config.host });
-  await app.listen({ port: config.port, host: config.host, backlog: connectionBacklog });
+  await listen(app, config.host, config.port);
   const { port, address, family } = app.server.address() as AddressInfo;
   return `${config.tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }

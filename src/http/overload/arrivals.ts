@@ -29,11 +29,6 @@ export class Arrivals {
     this.#ownerOf = ownerOf;
   }
 
-  /** To be called for each connection. */
-  accept(): void {
-    this.#turns.accept();
-  }
-
   /** @param handle called once, at once or later, or not at all if the connection has ended by then */
   add(request: IncomingMessage, response: ServerResponse, handle: () => void): void {
     const { socket } = request;

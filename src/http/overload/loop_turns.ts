@@ -1,20 +1,17 @@
 /**
  * Work of the event loop in turns: some milliseconds of it at once, and what is left waits, by turns of its owners.
  *
- * A turn of the event loop accepts one connection (`uv__server_io` of libuv), however many wait. So while connections arrive, a turn with work is
- * followed by turns without it for as long as the work took, at most 20 ms. Otherwise a thousand new connections would wait for ten seconds beside others that
- * are busy.
+ * While connections arrive, turns with work are followed by turns without it (loop_rest.ts).
  *
  *   added → done at once, or, if this turn has no time left: waiting, by owner → its turn → done
  */
 
 import { asServer } from '../../database/connection_user.ts';
 import { OwnerTurns, type Sharer } from '../../shared/owner_turns.ts';
+import { LoopRest } from './loop_rest.ts';
 
 /** Milliseconds of a turn of the event loop for work. */
 const turnMs = 10;
-/** The most milliseconds without work while connections arrive. */
-const restMsMax = 20;
 
 export class LoopTurns {
   readonly #waiting = new OwnerTurns<() => void>();
@@ -22,16 +19,11 @@ export class LoopTurns {
   #spentMs = 0;
   /** When the last work returned. */
   #doneAt = 0;
-  #hasAccepted = false;
+  readonly #rest = new LoopRest();
   /** Whether these turns are without work. */
   #isResting = false;
   #isCounting = false;
   #isPlanned = false;
-
-  /** To be called for each connection. */
-  accept(): void {
-    this.#hasAccepted = true;
-  }
 
   /** @param ownerOf called if the work waits @param work called once, at once or later */
   add(ownerOf: () => Sharer, work: () => void): void {
@@ -51,18 +43,23 @@ export class LoopTurns {
       work();
     } finally {
       this.#doneAt = performance.now();
-      this.#spentMs += this.#doneAt - startedAt;
-      this.#countRest();
+      this.#spend(this.#doneAt - startedAt);
+      this.#countPromises();
     }
   }
 
+  #spend(ms: number): void {
+    this.#spentMs += ms;
+    this.#rest.count(ms);
+  }
+
   /** Work continues in promises, some of which need nothing else than the processor. */
-  #countRest(): void {
+  #countPromises(): void {
     if (this.#isCounting) return;
     this.#isCounting = true;
     afterPromises(() => {
       this.#isCounting = false;
-      this.#spentMs += performance.now() - this.#doneAt;
+      this.#spend(performance.now() - this.#doneAt);
     });
   }
 
@@ -74,9 +71,7 @@ export class LoopTurns {
 
   #take(): void {
     this.#isPlanned = false;
-    this.#isResting =
-      this.#hasAccepted && performance.now() < this.#doneAt + Math.min(this.#spentMs, restMsMax);
-    this.#hasAccepted = false;
+    this.#isResting = this.#rest.isDue();
     if (this.#isResting) {
       this.#plan();
       return;

@@ -169,7 +169,6 @@ function filterRequests(
       if (!server.listening || !filter(request, response)) handle(request, response);
     });
   };
-  server.on('connection', () => arrivals.accept());
   server.on('request', arrive);
   // Node.js would respond 417 itself, to thousands of requests in one turn. RFC 9110 section 10.1.1 allows to ignore an expectation.
   server.on('checkExpectation', arrive);

@@ -10,15 +10,15 @@ import type { Socket } from 'node:net';
 import { Server as TlsServer } from 'node:tls';
 import type { Sharer } from '../../shared/owner_turns.ts';
 import { decryptInTurns } from './encrypted_pieces.ts';
+import { countAccepted } from './loop_rest.ts';
 import { LoopTurns } from './loop_turns.ts';
 
 /** @param ownerOf who a connection belongs to. Called only for those that wait */
 export function readInTurns(server: Server, ownerOf: (socket: Socket) => Sharer): void {
   const turns = new LoopTurns();
-  server.on('connection', () => turns.accept());
+  server.on('connection', countAccepted);
   if (server instanceof TlsServer) {
     const handshakes = new LoopTurns();
-    server.on('connection', () => handshakes.accept());
     decryptInTurns(server, (tcp, work, isServed) =>
       (isServed ? turns : handshakes).add(() => ownerOf(tcp), work),
     );

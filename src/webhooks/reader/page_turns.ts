@@ -1,11 +1,13 @@
 /**
  * Turns of building pages of events. Each event is signed again, which takes 60 ms for a thousand of them, in the thread that serves all
  * requests. So a page is built in slices of some milliseconds, and each turn of the event loop has one that had to wait. Next is the owner
- * that has used least of its share of that time: with equal turns, each slice of a small page waited for one of each large page.
+ * that has used least of its share of that time: with equal turns, each slice of a small page waited for one of each large page. While connections
+ * arrive, there are turns without a slice (http/overload/loop_rest.ts).
  *
  *   first slice → waiting, by owner → its turn: next slice → waiting …
  */
 
+import { LoopRest } from '../../http/overload/loop_rest.ts';
 import { FairTime } from '../../shared/fair_time.ts';
 import { type GroupMember, OwnerTurns } from '../../shared/owner_turns.ts';
 
@@ -19,6 +21,7 @@ interface Slice {
 
 const waiting = new OwnerTurns<Slice>();
 const times = new FairTime();
+const rest = new LoopRest();
 let isPlanned = false;
 
 /** The slices of one page. The first begins at once. */
@@ -37,7 +40,9 @@ export class PageSlices {
 
   /** Resolves when the next slice begins. */
   async next(): Promise<void> {
-    times.add(this.#reader, performance.now() - this.#begunAt);
+    const tookMs = performance.now() - this.#begunAt;
+    times.add(this.#reader, tookMs);
+    rest.count(tookMs);
     await takeTurn(this.#reader);
     this.#begunAt = performance.now();
   }
@@ -55,8 +60,12 @@ function plan(): void {
   isPlanned = true;
   setImmediate(() => {
     isPlanned = false;
-    const next = times.nextOf([...waiting.firsts()].map(([, { reader }]) => reader));
-    if (next !== undefined) waiting.takeOf(next.owner, next.part)?.begin();
+    if (!rest.isDue()) beginNext();
     plan();
   });
+}
+
+function beginNext(): void {
+  const next = times.nextOf([...waiting.firsts()].map(([, { reader }]) => reader));
+  if (next !== undefined) waiting.takeOf(next.owner, next.part)?.begin();
 }

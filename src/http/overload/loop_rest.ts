@@ -1,0 +1,34 @@
+/**
+ * A turn of the event loop accepts one connection (`uv__server_io` of libuv), however many wait. So while connections arrive, all work that has turns of
+ * the event loop rests for as long as it took, at most 20 ms. Otherwise a thousand new connections would wait for ten seconds beside others that are
+ * busy, or beside pages of events. The rest is one for all: each would work while another one rests.
+ */
+
+/** The most milliseconds without work while connections arrive. */
+const restMsMax = 20;
+
+/** Of this thread. */
+let accepted = 0;
+let restUntil = Number.NEGATIVE_INFINITY;
+
+/** To be called for each connection. */
+export function countAccepted(): void {
+  accepted += 1;
+}
+
+export class LoopRest {
+  #seen = 0;
+
+  /** To be called once in each turn of the event loop. @returns whether this turn must be without work */
+  isDue(): boolean {
+    const hasAccepted = accepted !== this.#seen;
+    this.#seen = accepted;
+    return hasAccepted && performance.now() < restUntil;
+  }
+
+  /** Work has just taken so many milliseconds, which also put off the rest that was due before. */
+  count(ms: number): void {
+    const now = performance.now();
+    restUntil = Math.min(Math.max(restUntil + ms, now) + ms, now + restMsMax);
+  }
+}
