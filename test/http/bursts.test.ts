@@ -17,6 +17,8 @@ interface Request {
   state: 'waiting' | 'admitted' | 'ended' | Reason;
   /** Whether it had to wait. */
   hasWaited: boolean;
+  /** For how many more steps it needs a place, without time of the node but in the last one. */
+  steps: number;
 }
 
 const caller = (owner: string, group: string | null = null): Caller => ({ ...undivided(owner), group });
@@ -42,9 +44,9 @@ class BusyNode {
     };
   }
 
-  enter(by: Caller): Request {
+  enter(by: Caller, steps = 1): Request {
     const place = new Place(this.#admission, 'ordinary', () => by);
-    const request: Request = { by, place, state: 'waiting', hasWaited: false };
+    const request: Request = { by, place, state: 'waiting', hasWaited: false, steps };
     const admit = () => {
       request.state = 'admitted';
     };
@@ -57,14 +59,19 @@ class BusyNode {
     return request;
   }
 
+  /** The caller sends a request in each step from now on. */
+  send(by: Caller): void {
+    this.#loads.push(() => this.enter(by));
+  }
+
   /** These callers have so many requests at a time from now on. */
-  keep(callers: readonly Caller[], atOnce: number): void {
+  keep(callers: readonly Caller[], atOnce: number, steps = 1): void {
     const order = [...callers];
     this.#loads.push(() => {
       order.push(...order.splice(0, 1));
       for (const by of order) {
         const own = this.requests.filter((request) => request.by === by && isLive(request)).length;
-        for (let count = own; count < atOnce; count += 1) this.enter(by);
+        for (let count = own; count < atOnce; count += 1) this.enter(by, steps);
       }
     });
   }
@@ -73,8 +80,10 @@ class BusyNode {
   run(steps: number): Request[] {
     const displaced: Request[] = [];
     for (let step = 0; step < steps; step += 1) {
-      const held = this.requests.filter(({ state }) => state === 'admitted').slice(0, servedInStep);
-      for (const request of held) {
+      const held = this.requests.filter(({ state }) => state === 'admitted');
+      const ending = held.filter(({ steps }) => steps <= 1).slice(0, servedInStep);
+      for (const request of held) request.steps -= 1;
+      for (const request of ending) {
         request.state = 'ended';
         for (const name of [request.by.owner, request.by.group])
           this.served.set(name, (this.served.get(name) ?? 0) + 1);
@@ -112,6 +121,36 @@ test('a caller with little to do has only a burst in place of others', (t) => {
   const many = Array.from({ length: 40 }, () => node.enter(caller('stranger')));
   assert.equal(many.filter(({ state }) => state === 'waiting').length, 8);
   assert.ok(!many.every(isLive));
+});
+
+test('attack: callers with few long requests do not take the places of one with many short ones', (t) => {
+  const node = new BusyNode(t);
+  node.keep(busyCallers(20), 12, 10);
+  const publisher = caller('publisher');
+  for (let count = 0; count < 3; count += 1) node.send(publisher);
+  node.run(500);
+  node.served.clear();
+  const displaced = node.run(1_000).filter(({ by }) => by === publisher);
+  const served = node.served.get('publisher') ?? 0;
+  // Two in each step are within its share.
+  assert.ok(served > 1_900, `${served}`);
+  assert.deepEqual(displaced, []);
+});
+
+test('attack: very many callers with little to do displace few of the requests of one with more', (t) => {
+  const node = new BusyNode(t);
+  const busy = caller('busy');
+  node.keep([busy], 40);
+  let others = 0;
+  node.run(200);
+  node.served.clear();
+  let displaced = 0;
+  for (let step = 0; step < 500; step += 1) {
+    for (let count = 0; count < 40; count += 1) node.enter(caller(`light ${others++}`));
+    displaced += node.run(1).filter(({ by }) => by === busy).length;
+  }
+  const served = node.served.get('busy') ?? 0;
+  assert.ok(displaced > 0 && displaced <= served / 16 + 8, `${displaced} of ${served}`);
 });
 
 test('a burst of an account takes the places of a busy one of its own app', (t) => {

@@ -25,6 +25,7 @@ export class Place extends BagItem {
   state: 'new' | 'waiting' | 'held' | 'paused' | 'left' = 'new';
   /** Whether it has had a place, which it may have paused. */
   wasHeld = false;
+  heldAt = 0;
   readonly #admission: Admission;
   readonly #identify: () => Caller;
   #caller: Caller | undefined;
@@ -244,6 +245,7 @@ export class Admission {
 
   #hold(place: Place): void {
     place.state = 'held';
+    place.heldAt = performance.now();
     this.#held[place.precedence].add(place);
     this.#inProgress += 1;
     if (!place.wasHeld) this.#lastTurns.count(place.precedence);
@@ -253,7 +255,9 @@ export class Admission {
   #release(place: Place): void {
     this.#held[place.precedence].delete(place);
     this.#inProgress -= 1;
-    if (this.#sweep !== undefined) this.#offer();
+    if (this.#sweep === undefined) return;
+    this.#queues[place.precedence].count(place.caller, performance.now() - place.heldAt);
+    this.#offer();
   }
 
   #hasRoomInClass(precedence: Precedence): boolean {

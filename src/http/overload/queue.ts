@@ -6,18 +6,23 @@
  * law). The bound ends when nothing waits any more. The smallest value of an interval counts, as in CoDel (RFC 8289).
  *
  * With twenty callers that always wait, the share of each is two requests, and a burst of three by whoever sends one a second would be refused. So a few
- * of whoever has been served little lately take the place of requests of whoever has been served most.
+ * of whoever has had little time in places lately take the place of requests of whoever has had most. Requests do not count, but their time: otherwise a
+ * caller with many short ones would give way to those who keep the node busy with few long ones. And nobody loses more than a small part of its requests.
  */
 
+import { LRUCache } from 'lru-cache';
+import { upTo } from '../../shared/entries.ts';
 import { OwnerTurns } from '../../shared/owner_turns.ts';
-import { RecentTime } from '../../shared/recent_time.ts';
+import { namesMax, RecentTime } from '../../shared/recent_time.ts';
 import type { Caller } from './caller.ts';
 import { CallerCounts } from './caller_counts.ts';
 
-/** So many requests of a caller that has been served little may wait, whatever the others have. */
+/** So many requests of a caller that has had little may wait, whatever the others have. */
 const burstMax = 8;
-/** It has been served little if it had less than this part of what another one had. */
+/** It has had little if it had less than this part of what another one had. */
 const littlePart = 1 / 4;
+/** So much of a caller's waiting requests, of those that get a place, others may displace at most. */
+const displacedPart = 1 / 16;
 /**
  * A caller counts for as much as its group divided by this, beside callers outside of the group. Otherwise an app with very many users, or a site
  * with very many networks, would take the places of everybody who has much to do.
@@ -56,9 +61,11 @@ export class Queue<Request extends Waiting> {
   readonly resumed = new OwnerTurns<Waiter<Request>>();
   readonly others = new OwnerTurns<Waiter<Request>>();
   readonly #waiting = new CallerCounts();
-  /** Requests that callers and groups have had lately, after a wait. */
-  readonly #served = new RecentTime();
-  /** Whoever has had as many was not served little, in the last interval. */
+  /** The milliseconds that callers and groups have had in places lately, while requests waited. */
+  readonly #had = new RecentTime();
+  /** How many requests of callers others may displace. */
+  readonly #displaceable = new LRUCache<string, number>(upTo(namesMax));
+  /** Whoever has had as much has not had little, in the last interval. */
   #little = 0;
   #resumed = 0;
   #limit: number;
@@ -94,24 +101,35 @@ export class Queue<Request extends Waiting> {
     const { caller: other } = displaced.place;
     this.others.remove(other.owner, displaced);
     this.#waiting.change(other, -1);
+    this.#displaceable.set(other.owner, this.#displaceableOf(other) - 1);
     return displaced;
   }
 
-  /** Finds a request of the caller that was served most, if it was served much more than this one. */
+  /** Finds a request of the caller that has had most, if it has had much more than this one. */
   #findDisplaced(caller: Caller): Waiter<Request> | undefined {
     const now = performance.now();
     const { owner, group } = caller;
-    const own = this.#served.of(owner, now);
+    const own = this.#had.of(owner, now);
     if (own >= this.#little || this.others.countOf(owner) >= burstMax) return undefined;
-    const withGroup = group === null ? own : Math.max(own, this.#served.of(group, now) / groupWeight);
+    const withGroup = group === null ? own : Math.max(own, this.#had.of(group, now) / groupWeight);
     let [most, displaced]: [number, Waiter<Request> | undefined] = [0, undefined];
     for (const [other, waiter] of this.others.firsts()) {
-      const served = this.#served.of(other.owner, now);
+      const had = this.#had.of(other.owner, now);
       const isOfGroup = group !== null && waiter.place.caller.group === group;
-      const isLittle = (isOfGroup ? own : withGroup) < littlePart * served;
-      if (isLittle && served > most) [most, displaced] = [served, waiter];
+      const isLittle = (isOfGroup ? own : withGroup) < littlePart * had;
+      if (isLittle && had > most && this.#displaceableOf(other) >= 1) [most, displaced] = [had, waiter];
     }
     return displaced;
+  }
+
+  #displaceableOf({ owner }: { readonly owner: string }): number {
+    return this.#displaceable.get(owner) ?? 0;
+  }
+
+  /** The caller has had a place for so long, while requests waited. */
+  count({ owner, group }: Caller, ms: number): void {
+    this.#had.add(owner, ms);
+    if (group !== null) this.#had.add(group, ms);
   }
 
   add(waiter: Waiter<Request>): void {
@@ -144,8 +162,7 @@ export class Queue<Request extends Waiting> {
       if (!mayGo(place.caller)) continue;
       this.#taken += 1;
       this.#leave(place);
-      this.#served.add(owner, 1);
-      if (place.caller.group !== null) this.#served.add(place.caller.group, 1);
+      this.#displaceable.set(owner, Math.min(this.#displaceableOf(place.caller) + displacedPart, burstMax));
       return this.others.takeOf(owner, part);
     }
     return undefined;
@@ -171,7 +188,7 @@ export class Queue<Request extends Waiting> {
       this.#limit = Math.min(waitingMax, Math.max(waitingMin, servedInTime));
     }
     const excess = this.size > this.#limit ? this.#trim() : [];
-    this.#little = littlePart * this.#mostServed();
+    this.#little = littlePart * this.#mostHad();
     this.#fewest = this.size;
     this.#taken = 0;
     return excess;
@@ -207,11 +224,11 @@ export class Queue<Request extends Waiting> {
     return excess;
   }
 
-  /** How many requests the caller has had lately that had most, of those that wait. */
-  #mostServed(): number {
+  /** How much the caller has had lately that has had most, of those that wait. */
+  #mostHad(): number {
     const now = performance.now();
     let most = 0;
-    for (const [{ owner }] of this.others.firsts()) most = Math.max(most, this.#served.of(owner, now));
+    for (const [{ owner }] of this.others.firsts()) most = Math.max(most, this.#had.of(owner, now));
     return most;
   }
 
