@@ -109,7 +109,7 @@ export async function claimByTurns(
   limit: number,
 ): Promise<{ claimed: Map<number, string | null>; last: string | null }> {
   const next = (than: RawBuilder<unknown>) => sql`
-    select tenant from lane_progress where owner is null and due_at is not null and tenant > ${than} order by tenant limit 1`;
+    select tenant from lane_progress where owner is null and due_at <= now() and tenant > ${than} order by tenant limit 1`;
   const { rows } = await sql<ClaimedRow & { last: string | null }>`
     with recursive turns (tenant, place) as (
       select (${next(sql`${after}::uuid`)}), 1

@@ -71,9 +71,16 @@ test('attack: a claim by turns takes no more lanes of a tenant with many than of
     last: b,
   });
   assert.deepEqual(await claimTurns(db, b, 2, 2), { claimed: [[23, c]], last: null });
-  // Tenants whose lanes are due later have their places in the round, and nothing to claim.
   assert.deepEqual(await claimTurns(db, a, 2, 2), { claimed: [], last: null });
   assert.deepEqual(await claimTurns(db, first, 1, 1), { claimed: [[3, a]], last: a });
+});
+
+test('tenants whose lanes are due later take no turns of those with due ones', async (t) => {
+  const db = await openEmpty(t);
+  await addDue(db, 1, a, -60);
+  await addDue(db, 2, b, -60);
+  await addDue(db, 3, c, 1);
+  assert.deepEqual(await claimTurns(db, first, 1, 2), { claimed: [[3, c]], last: c });
 });
 
 test('lanes of a tenant without due lanes are not in turns', async (t) => {
