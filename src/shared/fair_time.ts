@@ -25,8 +25,11 @@ const creditMs = 250;
 const memberPart = 1 / 1_000;
 /** With turns in place of time: whoever had none is next, as by plain turns, and of equals, the first. */
 const creditTurns = 1;
-/** A member of a group may be so many turns behind its others: a request needs up to eight, and each would wait for one of all of these. */
-const memberCreditTurns = 8;
+/**
+ * A member of a group may be so far behind its others: a request needs up to eight turns, or some 50 ms, and each piece would wait for one of all of
+ * these. All of them may have it at once.
+ */
+const memberCredit = { turns: 8, ms: 50 };
 
 /** Whose time it is. */
 export type TimeOwner = Pick<GroupMember, 'owner' | 'group'>;
@@ -53,7 +56,7 @@ export class FairTime {
   /** @param isByTurns whether turns are shared, whatever time they take */
   constructor(isByTurns = false) {
     this.#credit = isByTurns ? creditTurns : creditMs;
-    this.#memberCredit = isByTurns ? memberCreditTurns : creditMs;
+    this.#memberCredit = isByTurns ? memberCredit.turns : memberCredit.ms;
   }
 
   /** The owner begins while nobody waits who may. */

@@ -61,7 +61,7 @@ function turnsBefore(times: FairTime, one: TimeOwner, others: readonly TimeOwner
 
 for (const [mode, isByTurns, amount, inARow] of [
   ['by turns', true, 1, 8],
-  ['by time', false, pieceMs, 25],
+  ['by time', false, pieceMs, 5],
 ] as const) {
   test(`${mode}, a user of a busy app waits for turns of others only as one of another app`, () => {
     const times = new FairTime(isByTurns);
