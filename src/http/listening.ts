@@ -3,9 +3,10 @@
  * new connections waited for seconds beside others that are busy, and so did all that came after them: they wait in the kernel, which has no shares.
  *
  * Only Linux divides the connections to a port among sockets of one process. There, another process of the same user could join them without an error, so
- * one that has the port already is looked for first.
+ * one that has the port already is looked for just before. Workers of `node:cluster` share the socket of their primary.
  */
 
+import cluster from 'node:cluster';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type ListenOptions, type Server, type ServerOpts } from 'node:net';
 import type { FastifyInstance } from 'fastify';
@@ -22,13 +23,14 @@ const backlogs = { each: 1_024, only: 4_096 };
  * @throws the system's error if the port is in use
  */
 export async function listen(app: FastifyInstance, host: string, port: number): Promise<void> {
-  if (process.platform !== 'linux') {
+  if (process.platform !== 'linux' || cluster.isWorker) {
     await app.listen({ host, port, backlog: backlogs.only });
     return;
   }
-  if (port !== 0) await checkFree({ host, port });
   const others = Array.from({ length: socketsMax - 1 }, () => createServer(optionsOf(app)));
   closeWith(app, others);
+  await app.ready();
+  if (port !== 0) await checkFree({ host, port });
   const options = { host, backlog: backlogs.each, reusePort: true };
   await app.listen({ ...options, port });
   const { address, port: own } = app.server.address() as AddressInfo;
@@ -52,8 +54,8 @@ async function open(server: Server, options: ListenOptions): Promise<void> {
 
 /** As those of the application's own socket. Node.js keeps them there, but its types do not have them. */
 function optionsOf({ server }: FastifyInstance): ServerOpts {
-  const { allowHalfOpen, noDelay, keepAlive, keepAliveInitialDelay, highWaterMark } = server as ServerOpts;
-  return { allowHalfOpen, noDelay, keepAlive, keepAliveInitialDelay, highWaterMark };
+  const { allowHalfOpen, noDelay, highWaterMark } = server as ServerOpts;
+  return { allowHalfOpen, noDelay, highWaterMark };
 }
 
 function closeWith(app: FastifyInstance, others: readonly Server[]): void {

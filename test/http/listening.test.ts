@@ -1,10 +1,12 @@
 /** The sockets of a server's port. */
 
 import assert from 'node:assert/strict';
+import cluster from 'node:cluster';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { type TestContext, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import Fastify, { type FastifyInstance } from 'fastify';
 import { listen } from '../../src/http/listening.ts';
 import { until } from '../support/webhooks/apps.ts';
@@ -121,10 +123,8 @@ test(
       isClosed = true;
     });
     await Promise.all(idle.map((socket) => text(socket)));
-    for (const socket of connectMany(t, port)) {
-      const [error] = await once(socket, 'error');
-      assert.equal(error.code, 'ECONNREFUSED');
-    }
+    const errors = connectMany(t, port).map(async (socket) => (await once(socket, 'error'))[0].code);
+    assert.deepEqual(new Set(await Promise.all(errors)), new Set(['ECONNREFUSED']));
     assert.equal(isClosed, false);
     finish();
     assert.ok((await texts).every((each) => each.startsWith('HTTP/1.1 200 OK')));
@@ -140,4 +140,18 @@ test('a port that another server has is refused, also if it would share it', onL
   const app = Fastify();
   t.after(() => app.close());
   await assert.rejects(listen(app, host, port), { code: 'EADDRINUSE' });
+});
+
+test('workers of a cluster share a port', async (t) => {
+  const free = createServer().listen({ host, port: 0 });
+  await once(free, 'listening');
+  const { port } = free.address() as AddressInfo;
+  free.close();
+  await once(free, 'close');
+  cluster.setupPrimary({ exec: fileURLToPath(import.meta.resolve('../support/servers/cluster_worker.ts')) });
+  for (let count = 0; count < 2; count += 1) {
+    const worker = cluster.fork({ TEST_PORT: String(port) });
+    t.after(() => worker.process.kill('SIGKILL'));
+    assert.deepEqual((await once(worker, 'message'))[0], 'listens');
+  }
 });
