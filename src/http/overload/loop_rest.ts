@@ -10,6 +10,8 @@ const restMsMax = 20;
 /** Of this thread. */
 let accepted = 0;
 let restUntil = Number.NEGATIVE_INFINITY;
+/** The time up to which work was counted: work that does other work would count twice. */
+let countedUntil = Number.NEGATIVE_INFINITY;
 
 /** To be called for each connection. */
 export function countAccepted(): void {
@@ -18,17 +20,24 @@ export function countAccepted(): void {
 
 export class LoopRest {
   #seen = 0;
+  /** The end of the rest that has begun. Whoever works first after it does not prolong that of the others, which would never work. */
+  #until: number | null = null;
 
   /** To be called once in each turn of the event loop. @returns whether this turn must be without work */
   isDue(): boolean {
     const hasAccepted = accepted !== this.#seen;
     this.#seen = accepted;
-    return hasAccepted && performance.now() < restUntil;
+    this.#until ??= restUntil;
+    if (hasAccepted && performance.now() < this.#until) return true;
+    this.#until = null;
+    return false;
   }
 
   /** Work has just taken so many milliseconds, which also put off the rest that was due before. */
   count(ms: number): void {
     const now = performance.now();
-    restUntil = Math.min(Math.max(restUntil + ms, now) + ms, now + restMsMax);
+    const ownMs = Math.max(0, Math.min(ms, now - countedUntil));
+    countedUntil = now;
+    restUntil = Math.min(Math.max(restUntil + ownMs, now) + ownMs, now + restMsMax);
   }
 }

@@ -1,0 +1,95 @@
+/** Turns of the event loop while connections arrive in each of them. */
+
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { countAccepted } from '../../src/http/overload/loop_rest.ts';
+import { LoopTurns } from '../../src/http/overload/loop_turns.ts';
+import { undivided } from '../../src/shared/owner_turns.ts';
+
+/** Milliseconds of a piece of work, and of a turn without one. */
+const pieceMs = 2;
+const emptyMs = 0.05;
+const runMs = 4_000;
+const owner = () => undivided('owner');
+
+/** A clock that only work moves. */
+class Clock {
+  now = 1_000_000;
+
+  constructor(t: TestContext) {
+    t.mock.method(performance, 'now', () => this.now);
+  }
+
+  /** Runs turns of the event loop for so long, each of which accepts a connection. @param fill called before each */
+  async run(ms: number, fill: () => void): Promise<void> {
+    const end = this.now + ms;
+    while (this.now < end) {
+      this.now += emptyMs;
+      countAccepted();
+      fill();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+}
+
+/** Work that always waits. */
+class Load {
+  #waiting = 0;
+  done = 0;
+
+  fill(add: (work: () => void) => void, work: () => void): void {
+    for (; this.#waiting < 20; this.#waiting += 1) {
+      add(() => {
+        this.#waiting -= 1;
+        this.done += 1;
+        work();
+      });
+    }
+  }
+}
+
+test('attack: connections in each turn leave every kind of work as much time', async (t) => {
+  const clock = new Clock(t);
+  const kinds = Array.from({ length: 3 }, () => ({ turns: new LoopTurns(), load: new Load() }));
+  await clock.run(runMs, () => {
+    for (const { turns, load } of kinds)
+      load.fill(
+        (work) => turns.add(owner, work),
+        () => {
+          clock.now += pieceMs;
+        },
+      );
+  });
+  const done = kinds.map(({ load }) => load.done);
+  // Half of the time, or more, because a rest has at most 20 ms.
+  const fair = runMs / 2 / pieceMs / kinds.length;
+  assert.ok(Math.min(...done) > 0.8 * fair && Math.max(...done) < 1.2 * Math.min(...done), `${done}`);
+});
+
+test('work rests for as long as it took, also if one turn is within another', async (t) => {
+  const clock = new Clock(t);
+  const [outer, inner] = [new LoopTurns(), new LoopTurns()];
+  const load = new Load();
+  await clock.run(runMs, () =>
+    load.fill(
+      (work) => outer.add(owner, () => inner.add(owner, work)),
+      () => {
+        clock.now += pieceMs;
+      },
+    ),
+  );
+  const part = (load.done * pieceMs) / runMs;
+  assert.ok(part > 0.4 && part < 0.6, `${part}`);
+});
+
+test('without connections, work does not rest', async (t) => {
+  const clock = new Clock(t);
+  const turns = new LoopTurns();
+  for (let count = 0; count < 100; count += 1) {
+    turns.add(owner, () => {
+      clock.now += pieceMs;
+    });
+  }
+  for (let turn = 0; turn < 30; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(clock.now, 1_000_000 + 100 * pieceMs);
+});
