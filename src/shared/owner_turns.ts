@@ -68,6 +68,11 @@ export class OwnerTurns<Thing> {
     return things?.[0];
   }
 
+  /** What the part waits with first. */
+  firstOfPart({ owner, part }: Sharer): Thing | undefined {
+    return this.#waiting.get(owner)?.get(part)?.[0];
+  }
+
   /** The owners in the order of their turns. One whose thing is taken meanwhile comes again. */
   owners(): MapIterator<string> {
     return this.#waiting.keys();

@@ -11,6 +11,7 @@
  * themselves, or a network; accounts also share what their app gets, and networks what their site gets.
  */
 
+import { asServer } from '../../database/connection_user.ts';
 import { BagItem } from '../../shared/bag.ts';
 import { isFreeForAnybody, reserveOf } from '../../shared/share.ts';
 import type { Caller } from './caller.ts';
@@ -192,19 +193,19 @@ export class Admission {
       return true;
     }
     const queue = this.#queues[precedence];
-    const reason = queue.refusalOf(place.caller);
+    const { reason, displaced } = queue.makeRoom(place.caller);
     if (reason !== null) {
       place.state = 'left';
       refuse(reason);
       return false;
     }
     place.state = 'waiting';
-    const displaced = queue.makeRoom(place.caller);
     queue.add({ place, admit, refuse, deadline: performance.now() + queue.limits.waitMsMax });
     this.#startSweep();
     if (displaced?.place.state === 'waiting') {
       displaced.place.state = 'left';
-      displaced.refuse('share');
+      // Not for whom this one arrived.
+      asServer(() => displaced.refuse('share'));
     }
     return false;
   }

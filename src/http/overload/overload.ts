@@ -25,6 +25,7 @@ import { LoadMonitor } from './load_monitor.ts';
 import { createOverloadMetrics, RefusalLog } from './overload_metrics.ts';
 import { Paced } from './paced.ts';
 import { classifyRoutes, type Precedence } from './precedence.ts';
+import type { Reason } from './queue.ts';
 import { readInTurns } from './read_turns.ts';
 import { needsFastify, refuse, refuseEarly } from './refusal.ts';
 import { resumePlace } from './request_place.ts';
@@ -90,7 +91,7 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
     if (!admission.isCrowded || needsFastify(request)) return false;
     const precedence = classOf(method, url.split('?', 1)[0] as string);
     if (precedence === 'exempt') return false;
-    const reason = admission.refusalOf(precedence, identify(request));
+    const reason = refusalOf(admission, precedence, identify(request), () => addressOf(request));
     if (reason === null) return false;
     note(precedence, reason);
     refusals.add(() => {
@@ -152,6 +153,18 @@ function siteOf(address: string): Caller {
 /** A stream keeps this function for as long as it is open. It is made here so that it keeps nothing else of the hook. */
 function callOf(callerOf: (request: FastifyRequest) => Caller, request: FastifyRequest): () => Caller {
   return () => callerOf(request);
+}
+
+/** An address, which is not asked for if nobody is refused, may also wait in place of others. */
+function refusalOf(
+  admission: Admission,
+  precedence: Precedence,
+  known: Caller | undefined,
+  addressOf: () => string,
+): Reason | null {
+  const reason = admission.refusalOf(precedence, known);
+  if (reason === null || known !== undefined) return reason;
+  return admission.refusalOf(precedence, callerOfAddress(addressOf()));
 }
 
 /** Calls the filter before Fastify, for which even a refusal costs several times as much. It returns whether it has responded. */

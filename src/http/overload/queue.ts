@@ -12,7 +12,7 @@
 
 import { LRUCache } from 'lru-cache';
 import { upTo } from '../../shared/entries.ts';
-import { OwnerTurns } from '../../shared/owner_turns.ts';
+import { OwnerTurns, type Sharer } from '../../shared/owner_turns.ts';
 import { namesMax, RecentTime } from '../../shared/recent_time.ts';
 import type { Caller } from './caller.ts';
 import { CallerCounts } from './caller_counts.ts';
@@ -23,6 +23,8 @@ const burstMax = 8;
 const littlePart = 1 / 4;
 /** So much of a caller's waiting requests, of those that get a place, others may displace at most. */
 const displacedPart = 1 / 16;
+/** Only those of so many callers, because each refused request looks for one. */
+const busiestMax = 16;
 /**
  * A caller counts for as much as its group divided by this, beside callers outside of the group. Otherwise an app with very many users, or a site
  * with very many networks, would take the places of everybody who has much to do.
@@ -65,7 +67,9 @@ export class Queue<Request extends Waiting> {
   readonly #had = new RecentTime();
   /** How many requests of callers others may displace. */
   readonly #displaceable = new LRUCache<string, number>(upTo(namesMax));
-  /** Whoever has had as much has not had little, in the last interval. */
+  /** Who had most of those that waited at the end of the last interval. */
+  #busiest: readonly Sharer[] = [];
+  /** Whoever has had as much has not had little. */
   #little = 0;
   #resumed = 0;
   #limit: number;
@@ -94,15 +98,16 @@ export class Queue<Request extends Waiting> {
     return this.#waiting.hasRoom(this.#limit, caller) ? null : 'share';
   }
 
-  /** Makes room for a request that `refusalOf` does not refuse. @returns the request that may wait no longer, if there is one */
-  makeRoom(caller: Caller): Waiter<Request> | undefined {
-    const displaced = this.#reasonFor(caller) === null ? undefined : this.#findDisplaced(caller);
-    if (displaced === undefined) return undefined;
+  /** Makes room for a request. @returns why it may not wait, or the request that may wait no longer, if there is one */
+  makeRoom(caller: Caller): { reason: Reason | null; displaced?: Waiter<Request> } {
+    const reason = this.#reasonFor(caller);
+    const displaced = reason === null ? undefined : this.#findDisplaced(caller);
+    if (displaced === undefined) return { reason };
     const { caller: other } = displaced.place;
     this.others.remove(other.owner, displaced);
     this.#waiting.change(other, -1);
     this.#displaceable.set(other.owner, this.#displaceableOf(other) - 1);
-    return displaced;
+    return { reason: null, displaced };
   }
 
   /** Finds a request of the caller that has had most, if it has had much more than this one. */
@@ -113,7 +118,9 @@ export class Queue<Request extends Waiting> {
     if (own >= this.#little || this.others.countOf(owner) >= burstMax) return undefined;
     const withGroup = group === null ? own : Math.max(own, this.#had.of(group, now) / groupWeight);
     let [most, displaced]: [number, Waiter<Request> | undefined] = [0, undefined];
-    for (const [other, waiter] of this.others.firsts()) {
+    for (const other of this.#busiest) {
+      const waiter = this.others.firstOfPart(other);
+      if (waiter === undefined) continue;
       const had = this.#had.of(other.owner, now);
       const isOfGroup = group !== null && waiter.place.caller.group === group;
       const isLittle = (isOfGroup ? own : withGroup) < littlePart * had;
@@ -188,7 +195,7 @@ export class Queue<Request extends Waiting> {
       this.#limit = Math.min(waitingMax, Math.max(waitingMin, servedInTime));
     }
     const excess = this.size > this.#limit ? this.#trim() : [];
-    this.#little = littlePart * this.#mostHad();
+    this.#findBusiest();
     this.#fewest = this.size;
     this.#taken = 0;
     return excess;
@@ -224,12 +231,15 @@ export class Queue<Request extends Waiting> {
     return excess;
   }
 
-  /** How much the caller has had lately that has had most, of those that wait. */
-  #mostHad(): number {
+  #findBusiest(): void {
     const now = performance.now();
-    let most = 0;
-    for (const [{ owner }] of this.others.firsts()) most = Math.max(most, this.#had.of(owner, now));
-    return most;
+    const all = [...this.others.firsts()].map(([sharer]) => ({
+      sharer,
+      had: this.#had.of(sharer.owner, now),
+    }));
+    all.sort((one, other) => other.had - one.had);
+    this.#busiest = all.slice(0, busiestMax).map(({ sharer }) => sharer);
+    this.#little = littlePart * (all[0]?.had ?? 0);
   }
 
   #leave({ caller }: Request): void {
