@@ -63,7 +63,6 @@ export class LaneClaims {
 
   async #claim(): Promise<void> {
     const { db, node, lanes, loader } = this.#options;
-    const { newCount } = loader;
     const oldest = await claimLanes(db, node, claimMax);
     this.#load(oldest);
     if (oldest.size < claimMax) return;
@@ -71,7 +70,10 @@ export class LaneClaims {
     this.#load(claimed);
     this.#after = last ?? firstTenant;
     // Lanes of tenants that have no room are due again later. If there are only such lanes, this can wait.
-    const hasMore = last !== null || loader.newCount > newCount;
+    const isTaken = [...oldest.keys(), ...claimed.keys()].some(
+      (lane) => loader.isLoading(lane) || lanes.has(lane),
+    );
+    const hasMore = last !== null || isTaken;
     if (hasMore && lanes.room > loader.newCount) this.#at = 0;
   }
 

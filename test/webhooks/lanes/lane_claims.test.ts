@@ -83,7 +83,11 @@ test('tenants whose lanes are due later take no turns of those with due ones', a
   assert.deepEqual(await claimTurns(db, first, 1, 2), { claimed: [[3, c]], last: c });
 });
 
-test('lanes of a tenant without due lanes are not in turns', async (t) => {
+test('lanes that are not due, are leased, or have no known tenant are not in turns', async (t) => {
   const db = await openEmpty(t);
+  for (const [lane, account] of [a, b, c].entries()) await addDue(db, lane, account, 1);
+  await sql`update lane_progress set due_at = null where lane = 0`.execute(db);
+  await sql`update lane_progress set owner = 8 where lane = 1`.execute(db);
+  await sql`update lane_progress set tenant = null where lane = 2`.execute(db);
   assert.deepEqual(await claimTurns(db, first, 2, 2), { claimed: [], last: null });
 });
