@@ -61,12 +61,12 @@ test('attack: connections in each turn leave every kind of work as much time', a
       );
   });
   const done = kinds.map(({ load }) => load.done);
-  // Half of the time, or more, because a rest has at most 20 ms.
-  const fair = runMs / 2 / pieceMs / kinds.length;
+  // A quarter of the time, or more, because a rest has at most 30 ms.
+  const fair = runMs / 4 / pieceMs / kinds.length;
   assert.ok(Math.min(...done) > 0.8 * fair && Math.max(...done) < 1.2 * Math.min(...done), `${done}`);
 });
 
-test('work rests for as long as it took, also if one turn is within another', async (t) => {
+test('work rests for three times as long as it took, also if one turn is within another', async (t) => {
   const clock = new Clock(t);
   const [outer, inner] = [new LoopTurns(), new LoopTurns()];
   const load = new Load();
@@ -79,7 +79,7 @@ test('work rests for as long as it took, also if one turn is within another', as
     ),
   );
   const part = (load.done * pieceMs) / runMs;
-  assert.ok(part > 0.4 && part < 0.6, `${part}`);
+  assert.ok(part > 0.2 && part < 0.3, `${part}`);
 });
 
 test('without connections, work does not rest', async (t) => {
