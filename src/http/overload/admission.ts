@@ -26,6 +26,7 @@ export class Place extends BagItem {
   state: 'new' | 'waiting' | 'held' | 'paused' | 'left' = 'new';
   /** Whether it has had a place, which it may have paused. */
   wasHeld = false;
+  /** When it last got a place, in milliseconds of `performance.now()`. */
   heldAt = 0;
   readonly #admission: Admission;
   readonly #identify: () => Caller;

@@ -1,10 +1,11 @@
 /**
- * A turn of the event loop accepts one connection (`uv__server_io` of libuv), however many wait. So while connections arrive, all work that has turns of
- * the event loop rests for three times as long as it took, at most 30 ms: what else the loop does, such as reading rows, takes a part of the rest. Otherwise a thousand new connections would wait for ten seconds beside others that are
- * busy, or beside pages of events. The rest is one for all: each would work while another one rests.
+ * A turn of the event loop accepts one connection of a socket (`uv__server_io` of libuv), however many wait. So while connections arrive, all work that has
+ * turns of the event loop rests for three times as long as it took, at most 30 ms: what else the loop does, such as reading rows, takes a part of the rest.
+ * Otherwise new connections would wait for seconds beside others that are busy, or beside pages of events. The rest is one for all: each would work while
+ * another one rests.
  */
 
-/** The most milliseconds without work while connections arrive, and how many there are for each of work. */
+/** The most milliseconds of a rest, and how many it has for each millisecond of work. */
 const restMsMax = 30;
 const restPerWork = 3;
 
