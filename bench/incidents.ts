@@ -17,6 +17,7 @@ import { hangingHosts, oneAddress } from './incidents/hanging.ts';
 import { largeBodies } from './incidents/large_bodies.ts';
 import { foreignSnapshot, lockedLane } from './incidents/locks.ts';
 import { patchKind } from './incidents/patch_kind.ts';
+import { bursts, newConnections, publishers } from './incidents/pulls.ts';
 import { coldLanes, refusedLanes } from './incidents/rare.ts';
 import { recoverMissing } from './incidents/recover_missing.ts';
 import { formatTable, holds, type Incident, type Row, type Size } from './incidents/row.ts';
@@ -44,6 +45,9 @@ const incidents: Record<string, Incident> = {
   'unequal-fan-outs': unequalFanOuts,
   'refused-lanes': refusedLanes,
   'cold-lanes': coldLanes,
+  bursts,
+  publishers,
+  'new-connections': newConnections,
   'due-retries': dueRetries,
   'ordered-waiting': orderedWaiting,
   churn,

@@ -7,8 +7,9 @@ import { Agent, request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { mintAccessToken } from '../test/support/clients/oauth.ts';
+import { addAttemptedEvents } from './deliveries/attempted_events.ts';
 import { residentBytes } from './deliveries/processes.ts';
-import { type Bench, createSubscribers, eventBody, openBench, startNuncio } from './deliveries/support.ts';
+import { type Bench, createSubscribers, openBench, startNuncio } from './deliveries/support.ts';
 import { record } from './support/record.ts';
 
 const [eventsText = '100000', waitingText = '1000'] = process.argv.slice(2);
@@ -37,7 +38,7 @@ try {
     () => 'http://127.0.0.1:9/hooks',
   );
   for (let left = count; left > 0; left -= chunk) {
-    await addEvents(bench, accounts[0] as string, Math.min(left, chunk));
+    await addAttemptedEvents(bench, accounts[0] as string, Math.min(left, chunk));
   }
   await sql`vacuum analyze`.execute(bench.db);
   const server = await startNuncio(bench);
@@ -63,31 +64,6 @@ async function consumerOf({ db, config }: Bench, clientId: string, accountId: st
     { account: { id: accountId }, client: { id: clientId }, scopes, grantId },
   );
   return { token: accessToken, path: `/subscriptions/${id}/events` };
-}
-
-/** Writes events and their deliveries in bulk, as attempted, so that nothing is sent while the consumer reads. */
-async function addEvents({ db }: Bench, account: string, events: number): Promise<void> {
-  await sql`
-    with added as (
-      insert into events (id, account_id, kind, body)
-      select gen_random_uuid()::text, ${account}::uuid, 'push',
-        replace(${JSON.stringify(eventBody('main'))}, 'heads/main', 'heads/' || number)
-      from generate_series(1, ${events}::int) as number
-      returning day, position
-    ),
-    numbered as materialized (
-      select added.day, added.position, s.lane, l.next_sequence + row_number() over (order by added.position) - 1 as sequence
-      from added cross join subscriptions s join lanes l on l.id = s.lane where s.account_id = ${account}::uuid
-    ),
-    written as (
-      insert into deliveries (day, lane, sequence, event) select day, lane, sequence, position from numbered
-    ),
-    attempted as (
-      update lane_progress p set cursor = (select max(sequence) from numbered) from (select distinct lane from numbered) as given
-      where p.lane = given.lane
-    )
-    update lanes set next_sequence = (select max(sequence) + 1 from numbered)
-    where id = (select distinct lane from numbered)`.execute(db);
 }
 
 async function catchUp({ token, path }: Consumer, count: number): Promise<void> {
