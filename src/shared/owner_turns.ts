@@ -68,9 +68,9 @@ export class OwnerTurns<Thing> {
     return things?.[0];
   }
 
-  /** What the part waits with first. */
-  firstOfPart({ owner, part }: Sharer): Thing | undefined {
-    return this.#waiting.get(owner)?.get(part)?.[0];
+  /** What the part waits with last. */
+  lastOfPart({ owner, part }: Sharer): Thing | undefined {
+    return this.#waiting.get(owner)?.get(part)?.at(-1);
   }
 
   /** The owners in the order of their turns. One whose thing is taken meanwhile comes again. */

@@ -114,6 +114,20 @@ test('attack: twenty busy callers do not keep a burst of another one from waitin
   assert.ok(displaced.length > 0 && displaced.every(({ by }) => by.owner !== 'stranger'));
 });
 
+test('a burst displaces the newest requests of busy callers', (t) => {
+  const node = new BusyNode(t);
+  const busy = busyCallers(20);
+  node.keep(busy, 12);
+  node.run(200);
+  const waiting = node.requests.filter(({ state }) => state === 'waiting');
+  for (let count = 0; count < 8; count += 1) node.enter(caller('stranger'));
+  const areDisplaced = busy.map((by) =>
+    waiting.filter((request) => request.by === by).map(({ state }) => state === 'share'),
+  );
+  assert.ok(areDisplaced.some((each) => each.length > 1 && each.includes(true)));
+  for (const each of areDisplaced) assert.deepEqual(each, each.toSorted());
+});
+
 test('a caller with little to do has only a burst in place of others', (t) => {
   const node = new BusyNode(t);
   node.keep(busyCallers(20), 12);

@@ -110,7 +110,7 @@ export class Queue<Request extends Waiting> {
     return { reason: null, displaced };
   }
 
-  /** Finds a request of the caller that has had most, if it has had much more than this one. */
+  /** Finds the newest request of the caller that has had most, if it has had much more than this one. */
   #findDisplaced(caller: Caller): Waiter<Request> | undefined {
     const now = performance.now();
     const { owner, group } = caller;
@@ -119,7 +119,7 @@ export class Queue<Request extends Waiting> {
     const withGroup = group === null ? own : Math.max(own, this.#had.of(group, now) / groupWeight);
     let [most, displaced]: [number, Waiter<Request> | undefined] = [0, undefined];
     for (const other of this.#busiest) {
-      const waiter = this.others.firstOfPart(other);
+      const waiter = this.others.lastOfPart(other);
       if (waiter === undefined) continue;
       const had = this.#had.of(other.owner, now);
       const isOfGroup = group !== null && waiter.place.caller.group === group;
