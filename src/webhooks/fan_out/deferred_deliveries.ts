@@ -49,7 +49,8 @@ export class DeferredLanes {
       this.isAny = hasMore;
       return lanes;
     } catch (error) {
-      if (!isOfContent(error)) throw error;
+      const runEmpty = () => addDeferred(db, Number.MAX_SAFE_INTEGER, 1, held);
+      if (!(await isOfContent(error, runEmpty))) throw error;
       onError(new Error('deferred deliveries could not be added', { cause: error }));
       if (this.#max === 1) this.#after = await laneAfter(db, this.#after);
       this.#max = Math.ceil(this.#max / cutFactor);

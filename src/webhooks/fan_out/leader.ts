@@ -20,7 +20,7 @@ import {
 } from './fan_out.ts';
 import { HeavyAccounts } from './heavy_accounts.ts';
 import { type GrownLane, markDue } from './mark_due.ts';
-import { type PassRange, sliceDeliveriesMin, type Visit } from './outbox_selection.ts';
+import { type PassRange, rangeOf, sliceDeliveriesMin, type Visit } from './outbox_selection.ts';
 import { findNextEvent, type NextEvent, parkEvent } from './parked_events.ts';
 import { isLocked, isOfContent, isTimeout, PassSize } from './pass_size.ts';
 import { findSlice } from './slices.ts';
@@ -171,7 +171,7 @@ export class Leader {
     try {
       return await this.#run(connection, range);
     } catch (error) {
-      if (!isOfContent(error)) throw error;
+      if (!(await this.#isOfContent(connection, error))) throw error;
       if (this.#isFirstLock(error)) return undefined;
       this.#options.onError(new Error('a fan-out pass failed', { cause: error }));
       const [visit, ...others] = range.visits ?? [];
@@ -247,7 +247,7 @@ export class Leader {
       const hasMore = slice !== undefined && slice.upTo !== null;
       this.#heavy.learnSlice(account, hasMore, endedAt, endedAt - beganAt, this.#options.isBehind());
     } catch (error) {
-      if (!isOfContent(error)) throw error;
+      if (!(await this.#isOfContent(connection, error))) throw error;
       if (!this.#isFirstLock(error)) {
         this.#options.onError(new Error('a fan-out pass failed', { cause: error }));
         this.#suspects.add(account, performance.now());
@@ -256,19 +256,16 @@ export class Leader {
     return Math.max(0, this.#heavy.slicedAt(isWaiting) - performance.now());
   }
 
-  /** A pass over one account, without regard for other heavy accounts. */
+  /** A pass over one account. */
   #alone(visit: Visit, day: string): PassRange {
-    const limits = { accounts: 1, events: 1, deliveries: 1 };
-    return {
-      day,
-      visits: [visit],
-      snapshot: this.#turns.snapshot,
-      resting: [],
-      entitled: [visit.account],
-      heavyShare: limits.deliveries,
-      skipsFrom: limits.deliveries,
-      limits,
-    };
+    return rangeOf([visit], day, this.#turns.snapshot);
+  }
+
+  /** Whether what a statement of this turn met may have caused the error. Otherwise the database does not work. */
+  #isOfContent(connection: Database, error: unknown): Promise<boolean> {
+    const { kinds, held } = this.#options;
+    const nothing = rangeOf([], new Date().toISOString().slice(0, 10), this.#turns.snapshot);
+    return isOfContent(error, () => fanOut(connection, kinds, nothing, { held: held() }));
   }
 
   /**
@@ -302,7 +299,7 @@ export class Leader {
       this.#suspects.succeed(account, performance.now());
       this.#suspects.clearRefused();
     } catch (error) {
-      if (!isOfContent(error)) throw error;
+      if (!(await this.#isOfContent(connection, error))) throw error;
       if (this.#isFirstLock(error)) return;
       const isSlow = isLocked(error) || isTimeout(error);
       if (!this.#suspects.fail(account, isSlow, performance.now()) || isLocked(error)) return;
@@ -375,7 +372,7 @@ export class Leader {
         each.onMarked();
         this.#markLater(locked);
       } catch (error) {
-        if (error instanceof LeaseLostError || !isOfContent(error)) {
+        if (error instanceof LeaseLostError || !(await this.#isOfContent(connection, error))) {
           this.#unmarked.push(...all.slice(index));
           throw error;
         }

@@ -77,6 +77,22 @@ export interface PassRange {
   limits: PassLimits;
 }
 
+/** A pass over one account, or none, without regard for other heavy accounts. */
+export function rangeOf(visits: readonly Visit[], day: string, snapshot: Snapshot): PassRange {
+  const limits = { accounts: 1, events: 1, deliveries: 1 };
+  const entitled = visits.map(({ account }) => account);
+  return {
+    day,
+    visits,
+    snapshot,
+    resting: [],
+    entitled,
+    heavyShare: limits.deliveries,
+    skipsFrom: limits.deliveries,
+    limits,
+  };
+}
+
 /** A part of the lanes that one event is for. */
 export interface Slice {
   /** The outbox row. */

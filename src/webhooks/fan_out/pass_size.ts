@@ -53,9 +53,11 @@ export class PassSize {
 
 /**
  * SQLSTATEs that say nothing about the content of a pass: the connection (08), a rolled back transaction (40), resources other than
- * memory (53), a shutdown (57P), a server that only reads (25006), missing rights, tables or databases (28, 3D, 42).
+ * memory (53), a shutdown (57P), a server that only reads (25006), missing rights or databases (28, 3D).
  */
-const unrelatedCodes = /^(08\w{3}|40\w{3}|53(?!200)\w{3}|57P\w{2}|25006|28\w{3}|3D\w{3}|42\w{3})$/;
+const unrelatedCodes = /^(08\w{3}|40\w{3}|53(?!200)\w{3}|57P\w{2}|25006|28\w{3}|3D\w{3})$/;
+/** A table, column, function or right is missing: for the statement, or for a filter or trigger that its content meets. */
+const ambiguousCodes = /^42\w{3}$/;
 const sqlstate = /^[0-9A-Z]{5}$/;
 
 /** Whether another session held a lock for too long. */
@@ -68,10 +70,18 @@ export function isTimeout(error: unknown): boolean {
   return codeOf(error) === '57014';
 }
 
-/** Whether a pass may have failed because of its content. Otherwise the database was unavailable. */
-export function isOfContent(error: unknown): boolean {
+/**
+ * Whether a pass may have failed because of its content. Otherwise the database was unavailable.
+ * @param runEmpty runs the same statement without content. If it fails, so does a pass with any content.
+ */
+export async function isOfContent(error: unknown, runEmpty: () => Promise<unknown>): Promise<boolean> {
   const code = codeOf(error);
-  return code !== undefined && sqlstate.test(code) && !unrelatedCodes.test(code);
+  if (code === undefined || !sqlstate.test(code) || unrelatedCodes.test(code)) return false;
+  if (!ambiguousCodes.test(code)) return true;
+  return await runEmpty().then(
+    () => true,
+    () => false,
+  );
 }
 
 function codeOf(error: unknown): string | undefined {

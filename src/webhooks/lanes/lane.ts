@@ -8,7 +8,7 @@
  */
 
 import { steadyRate, type TokenBucket } from '../../shared/token_bucket.ts';
-import { createTemplate, type EventContent, type RequestTemplate } from '../sending/delivery_request.ts';
+import type { EventContent, RequestTemplate } from '../sending/delivery_request.ts';
 import type { Stoppable } from '../sending/exchange.ts';
 import { circuitFailures } from '../sending/retry_schedule.ts';
 import { createSigningKeys, type SigningKeys } from '../sending/secret_keys.ts';
@@ -104,7 +104,7 @@ export class Lane extends LaneGate {
     this.#rate = steadyRate(state.subscription.rateLimit, now);
     this.#secrets = state.secrets;
     this.revision = state.revision;
-    this.template = createTemplate(state.subscription, state);
+    this.template = state.template;
     this.closeIn(state.closesInMs);
     this.head = state.head;
     this.cursor = state.cursor;
@@ -136,7 +136,7 @@ export class Lane extends LaneGate {
     this.#secrets = state.secrets;
     this.#keys = null;
     this.revision = state.revision;
-    this.template = createTemplate(state.subscription, state);
+    this.template = state.template;
     this.isOpen = state.isOpen;
     this.closeIn(state.closesInMs);
     this.head = Math.max(this.head, state.head);

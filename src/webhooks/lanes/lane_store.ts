@@ -7,12 +7,13 @@ import type { Sealer } from '../../crypto/sealing.ts';
 import { bigintArray, booleanArray } from '../../database/arrays.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import type { AgentTerms, WebhookId } from '../sending/agent_message.ts';
+import { closedTemplate, createTemplate, type RequestTemplate } from '../sending/delivery_request.ts';
 import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import type { AppSubscriptions } from '../subscriptions/app_subscription_modes.ts';
 import { mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
 import type { LaneEpoch } from '../subscriptions/delivery_id.ts';
 import { headerLines, openHeaders } from '../subscriptions/static_headers.ts';
-import { openAuth, type SubscriberAuth } from '../subscriptions/subscriber_auth.ts';
+import { openAuth } from '../subscriptions/subscriber_auth.ts';
 import {
   columnsOf,
   type Subscription,
@@ -27,18 +28,12 @@ export interface LaneState {
   /** Who created the app, if the subscription is its own. */
   creatorId: string | null;
   secrets: Secrets;
-  /** Lines of its static headers. */
-  headerLines: string;
-  auth: SubscriberAuth | null;
-  /** Null if the subscriber is not an agent. */
-  agent: AgentTerms | null;
+  template: RequestTemplate;
   /** Milliseconds from now until the subscription expires; infinite if it never does. */
   closesInMs: number;
   revision: number;
   /** Whether anything may be sent: the subscription is active, and so are its account and client. */
   isOpen: boolean;
-  /** The database's epochs after the first: from which sequence on delivery ids belong to each. */
-  epochs: LaneEpoch[];
   /** Sequence of the newest delivery. */
   head: number;
   cursor: number;
@@ -139,31 +134,30 @@ export async function loadLanes(
     join subscriptions s on s.lane = p.lane
     left join agent_subscriptions g on s.format = 'agent' and g.id = s.id
     where p.owner = ${node}::bigint`.execute(db);
-  const secretsOf = (row: LaneRow) => {
+  const openRow = (row: LaneRow) => {
     // The subscription has ended.
     if (row.secret.length === 0) return null;
     try {
       const lines = headerLines(openHeaders(row, sealer));
-      return { secrets: openSecrets(row, sealer), lines, auth: openAuth(row, sealer) };
+      const [auth, agent] = [openAuth(row, sealer), agentTerms(row, cursors, webhookId)];
+      const fields = { headerLines: lines, auth, agent, epochs: readEpochs(row.epochs) };
+      return { secrets: openSecrets(row, sealer), template: createTemplate(toSubscription(row), fields) };
     } catch (cause) {
-      // A subscription whose secret cannot be opened does not send. Others are not affected.
-      onError(new Error(`the secret of subscription ${row.id} cannot be opened`, { cause }));
+      // Others are not affected.
+      onError(new Error(`nothing is sent to subscription ${row.id}: its row is damaged`, { cause }));
       return null;
     }
   };
   return rows
-    .map((row) => ({ row, opened: secretsOf(row) }))
+    .map((row) => ({ row, opened: openRow(row) }))
     .map(({ row, opened }) => ({
       subscription: toSubscription(row),
       secrets: opened?.secrets ?? { secret: '', previous: null },
-      headerLines: opened?.lines ?? '',
-      auth: opened?.auth ?? null,
-      agent: agentTerms(row, cursors, webhookId),
+      template: opened?.template ?? closedTemplate(toSubscription(row)),
       closesInMs: row.closes_ms ?? Number.POSITIVE_INFINITY,
       creatorId: row.creator_id,
       revision: row.revision,
       isOpen: row.is_open && opened !== null,
-      epochs: readEpochs(row.epochs),
       head: Number(row.head),
       cursor: Number(row.cursor),
       attempted: row.attempted === '' ? [] : row.attempted.split(',').map(Number),

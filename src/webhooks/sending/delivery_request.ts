@@ -52,6 +52,7 @@ export interface RequestTemplate {
   agent: AgentTerms | null;
 }
 
+/** @throws Error if the URL is none */
 export function createTemplate(
   subscription: Pick<Subscription, 'id' | 'lane' | 'url'>,
   {
@@ -76,6 +77,12 @@ export function createTemplate(
     auth,
     agent,
   };
+}
+
+/** Of a subscription to which nothing is sent. */
+export function closedTemplate({ id, lane }: Pick<Subscription, 'id' | 'lane'>): RequestTemplate {
+  const ids = new DeliveryIds(lane, id, []);
+  return { origin: '', path: '', ids, headerLines: '', auth: null, agent: null };
 }
 
 export interface AttemptFacts {

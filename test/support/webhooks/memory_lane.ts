@@ -4,7 +4,7 @@ import { DeliveryMemory, Tenant } from '../../../src/webhooks/lanes/delivery_mem
 import type { LoadedDelivery } from '../../../src/webhooks/lanes/due_deliveries.ts';
 import { Lane } from '../../../src/webhooks/lanes/lane.ts';
 import type { LaneState } from '../../../src/webhooks/lanes/lane_store.ts';
-import type { EventContent } from '../../../src/webhooks/sending/delivery_request.ts';
+import { createTemplate, type EventContent } from '../../../src/webhooks/sending/delivery_request.ts';
 import type { Subscription } from '../../../src/webhooks/subscriptions/subscription.ts';
 
 export const eventOf = (accountId: string | null): EventContent => ({
@@ -40,13 +40,10 @@ export function laneState(accountId: string | null, { loaded = {}, ...fields }: 
     subscription,
     creatorId: null,
     secrets: { secret: 'whsec_', previous: null },
-    headerLines: '',
-    auth: null,
-    agent: null,
+    template: createTemplate(subscription),
     closesInMs: Number.POSITIVE_INFINITY,
     revision: 1,
     isOpen: true,
-    epochs: [],
     head: 100,
     cursor: 0,
     attempted: [],

@@ -134,7 +134,7 @@ test('whatever the database reports about one account’s events, they are parke
   await subscribe(refused, { url: subscriber.url });
   const other = await startSubscriber(t);
   await subscribe(healthy, { url: other.url });
-  const codes = ['23505', 'P0001', 'XX000', 'XX001', '22P02', '54000', '58030', '0A000'];
+  const codes = ['23505', 'P0001', 'XX000', 'XX001', '22P02', '54000', '58030', '0A000', '42704', '42501'];
   for (const [index, code] of codes.entries()) {
     await refuseLanes(db, refused, code);
     await publish(publisher, refused.account, [code]);
@@ -149,6 +149,49 @@ test('whatever the database reports about one account’s events, they are parke
   assert.equal(subscriber.received.length, 0);
   const { rows } = await sql<{ reason: string }>`select distinct reason from parked_events`.execute(db);
   assert.deepEqual(rows, [{ reason: 'refused' }]);
+});
+
+test('events for a damaged filter are parked, and the others continue', async (t) => {
+  const server = await startTestServer(t);
+  const { db } = server;
+  const publisher = await createPublisher(server);
+  const [damaged, healthy] = [await createApp(server), await createApp(server)];
+  const subscriber = await startSubscriber(t);
+  const { id } = await subscribe(damaged, { url: subscriber.url });
+  await subscribe(healthy, { url: subscriber.url });
+  await sql`update subscriptions set filter_digest = '\\x01', filter_path = '$.ref == $unknown' where id = ${id}`.execute(
+    db,
+  );
+  await publish(publisher, damaged.account, ['damaged']);
+  await publish(publisher, healthy.account, ['healthy']);
+  const [received] = await subscriber.waitFor(1);
+  assert.equal(markOf(received as { body: string }), 'healthy');
+  const parked = () => sql<{ reason: string }>`select reason from parked_events`.execute(db);
+  const { rows } = await until(parked, ({ rows }) => rows.length > 0);
+  assert.match(rows.map(({ reason }) => reason).join(), /unknown/);
+});
+
+test('while the statement itself cannot run, no event is parked, and all arrive afterwards', async (t) => {
+  const server = await startTestServer(t);
+  const { db } = server;
+  const publisher = await createPublisher(server);
+  const app = await createApp(server);
+  const subscriber = await startSubscriber(t);
+  await subscribe(app, { url: subscriber.url });
+  await sql`alter table lanes rename to elsewhere`.execute(db);
+  await publish(publisher, app.account, ['first']);
+  // Each node that tries gives the lease up.
+  const readFence = async () => {
+    const { rows } = await sql<{ fence: string }>`select fence from leases where name = 'fan-out'`.execute(
+      db,
+    );
+    return Number(rows[0]?.fence);
+  };
+  const fence = await readFence();
+  await until(readFence, (current) => current > fence + 2);
+  await sql`alter table elsewhere rename to lanes`.execute(db);
+  await subscriber.waitFor(1);
+  assert.equal((await sql`select from parked_events`.execute(db)).rows.length, 0);
 });
 
 test('a lane that the database refuses, with deliveries that were set aside, does not stop the others', async (t) => {

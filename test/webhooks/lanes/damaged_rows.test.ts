@@ -1,0 +1,25 @@
+/** Rows that no version of the server writes, such as after a partial restore. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { sql } from 'kysely';
+import { startTestServer } from '../../support/servers/server.ts';
+import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
+import { startSubscriber } from '../../support/webhooks/subscriber.ts';
+
+for (const damage of ["url = 'nowhere'", 'url = null', "secret = '\\x01'", "auth_secret = '\\x01'"]) {
+  test(`a subscription with ${damage} gets nothing, and those loaded together with it do`, async (t) => {
+    const server = await startTestServer(t);
+    const publisher = await createPublisher(server);
+    const app = await createApp(server);
+    const subscribers = { damaged: await startSubscriber(t), healthy: await startSubscriber(t) };
+    const { id } = await subscribe(app, { url: subscribers.damaged.url });
+    for (let count = 0; count < 5; count += 1) await subscribe(app, { url: subscribers.healthy.url });
+    await sql`update subscriptions set ${sql.raw(damage)} where id = ${id}`.execute(server.db);
+    await publish(publisher, app.account, ['first']);
+    await subscribers.healthy.waitFor(5);
+    await publish(publisher, app.account, ['second']);
+    await subscribers.healthy.waitFor(10);
+    assert.equal(subscribers.damaged.received.length, 0);
+  });
+}
