@@ -120,6 +120,14 @@ export class OwnerTurns<Thing> {
     return thing;
   }
 
+  /** The next turn of the owner comes after those of all others. */
+  postpone(owner: string): void {
+    const parts = this.#waiting.get(owner);
+    if (parts === undefined) return;
+    this.#waiting.delete(owner);
+    this.#waiting.set(owner, parts);
+  }
+
   /** Takes everything that the owner waits with. */
   takeAll(owner: string): Thing[] {
     const parts = this.#waiting.get(owner);

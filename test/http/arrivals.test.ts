@@ -8,6 +8,7 @@ import { type AddressInfo, connect, type Socket } from 'node:net';
 import { after, type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { Arrivals } from '../../src/http/overload/arrivals.ts';
+import { readInTurns } from '../../src/http/overload/read_turns.ts';
 import { undivided } from '../../src/shared/owner_turns.ts';
 import { startTestServer } from '../support/servers/server.ts';
 import { until } from '../support/webhooks/apps.ts';
@@ -107,10 +108,9 @@ function work(ms: number): void {
 }
 
 const callers = ['a1', 'a2', 'a3', 'b1', 'c1'];
-/** The first is handled at once; then the callers take turns. */
-const turns = ['a1', 'a2', 'b1', 'c1', 'a3'];
+const turns = ['a1', 'b1', 'c1', 'a2', 'a3'];
 
-test('requests are handled while there is time, then by turns of the callers', async (t) => {
+test('requests are handled by turns of the callers', async (t) => {
   const arrivals = new Arrivals(({ url = '' }) => undivided(url.slice(1, 2)));
   const handled: string[] = [];
   for (const [request, response] of await arrive(t, callers)) {
@@ -145,6 +145,36 @@ test('attack: what requests do in promises counts as well', async (t) => {
     (length) => length === callers.length,
   );
   assert.deepEqual(handled, turns);
+});
+
+test('attack: a client with many connections, as of a proxy, does not make another one wait for all its requests', async (t) => {
+  const arrivals = new Arrivals(({ url = '' }) => undivided(url));
+  const handled: string[] = [];
+  const own = createServer((request, response) =>
+    arrivals.add(request, response, () => {
+      handled.push(request.url ?? '');
+      work(5);
+      response.end();
+    }),
+  );
+  readInTurns(own, ({ remotePort }) => undivided(`${remotePort}`));
+  own.listen(0, '127.0.0.1');
+  await once(own, 'listening');
+  t.after(() => own.close());
+  const { port } = own.address() as AddressInfo;
+  const sockets = Array.from({ length: 100 }, () => connect({ port, host: '127.0.0.1' }));
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+  for (const socket of sockets.slice(0, -1)) socket.write(get('/many'));
+  sockets.at(-1)?.write(get('/one'));
+  await until(
+    async () => handled.length,
+    (length) => length === 100,
+  );
+  const before = handled.indexOf('/one');
+  assert.ok(before < 20, `${before}`);
 });
 
 test('attack: requests that were sent at once, whose responses are not read, are handled one after the other', async (t) => {

@@ -93,3 +93,37 @@ test('without connections, work does not rest', async (t) => {
   for (let turn = 0; turn < 30; turn += 1) await new Promise((resolve) => setImmediate(resolve));
   assert.equal(clock.now, 1_000_000 + 100 * pieceMs);
 });
+
+test('attack: large pieces of many owners do not make each small one of another wait for all of them', async (t) => {
+  const clock = new Clock(t);
+  const turns = new LoopTurns();
+  const loads = Array.from({ length: 20 }, () => new Load());
+  const pass = async (isOver: () => boolean) => {
+    while (!isOver()) {
+      for (const [index, load] of loads.entries())
+        load.fill(
+          (work) => turns.add(() => undivided(`large ${index}`), work),
+          () => {
+            clock.now += 4;
+          },
+        );
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  };
+  const begunAt = clock.now;
+  await pass(() => clock.now > begunAt + 1_000);
+  let left = 20;
+  const addedAt = clock.now;
+  for (let count = left; count > 0; count -= 1) {
+    turns.add(
+      () => undivided('small'),
+      () => {
+        clock.now += 0.1;
+        left -= 1;
+      },
+    );
+  }
+  await pass(() => left === 0);
+  // By numbers it would be twenty rounds of 80 ms.
+  assert.ok(clock.now - addedAt < 200, `${clock.now - addedAt} ms`);
+});

@@ -1,5 +1,6 @@
 /**
- * Turns of requests as they arrive (loop_turns.ts). To read a request costs little, but Fastify spends some 100 µs on each, also on one for an
+ * Turns of requests as they arrive (loop_turns.ts), after the turn in which they were read: those turns belong to connections, and all requests that a
+ * proxy passes on would be handled by turns of its connections. To read a request costs little, but Fastify spends some 100 µs on each, also on one for an
  * unknown path, and these are neither slow nor many at once, so that places do not limit them. One read of a connection brings two thousand
  * requests that nobody waited with (pipelining), and an address has thousands of connections. Programs and proxies do not send requests before
  * they have the responses to those before, so a connection with many is closed, and those of some are handled one after the other: Node.js
@@ -24,12 +25,12 @@ export class Arrivals {
   readonly #unanswered = new WeakMap<Socket, (() => void)[]>();
   #waiting = 0;
 
-  /** @param ownerOf the caller of a request. Called only for those that wait */
+  /** @param ownerOf the caller of a request */
   constructor(ownerOf: (request: IncomingMessage) => Sharer) {
     this.#ownerOf = ownerOf;
   }
 
-  /** @param handle called once, at once or later, or not at all if the connection has ended by then */
+  /** @param handle called once, later, or not at all if the connection has ended by then */
   add(request: IncomingMessage, response: ServerResponse, handle: () => void): void {
     const { socket } = request;
     if (socket.destroyed) return;
@@ -65,12 +66,9 @@ export class Arrivals {
   }
 
   #begin(request: IncomingMessage, handle: () => void): void {
-    this.#turns.add(
-      () => this.#ownerOf(request),
-      () => {
-        if (!request.socket.destroyed) handle();
-      },
-    );
+    this.#turns.queue(this.#ownerOf(request), () => {
+      if (!request.socket.destroyed) handle();
+    });
   }
 }
 

@@ -1,5 +1,6 @@
 /**
- * Work of the event loop in turns: some milliseconds of it at once, and what is left waits, by turns of its owners.
+ * Work of the event loop in turns: some milliseconds of it at once, and what is left waits, by turns of its owners. Their turns have equal time, not
+ * equal numbers (surplus round robin): an owner with much to do in small pieces would wait for a large piece of each of the others, for each of its own.
  *
  * While connections arrive, turns with work are followed by turns without it (loop_rest.ts).
  *
@@ -10,13 +11,19 @@ import { asServer } from '../../database/connection_user.ts';
 import { OwnerTurns, type Sharer } from '../../shared/owner_turns.ts';
 import { LoopRest } from './loop_rest.ts';
 
-/** Milliseconds of a turn of the event loop for work. */
+/** Milliseconds of a turn of the event loop for work, and of a turn of an owner, who may end its last piece. */
 const turnMs = 10;
+const ownerMs = 0.5;
 
 export class LoopTurns {
   readonly #waiting = new OwnerTurns<() => void>();
-  /** What this turn of the event loop has spent. */
+  /** Whose turn it is. */
+  #owner: string | undefined;
+  /** What each that waits has left of its turn. It is less than nothing after a piece that was larger, for which it lets turns pass. */
+  readonly #left = new Map<string, number>();
+  /** What this turn of the event loop has spent, and had spent when the last work that waited began. */
   #spentMs = 0;
+  #begunAtMs = 0;
   /** When the last work returned. */
   #doneAt = 0;
   readonly #rest = new LoopRest();
@@ -29,12 +36,14 @@ export class LoopTurns {
   add(ownerOf: () => Sharer, work: () => void): void {
     const isFree = !this.#isResting && this.#spentMs < turnMs && this.#waiting.isEmpty;
     if (isFree) this.#do(work);
-    else this.#wait(ownerOf(), work);
+    else this.queue(ownerOf(), work);
     this.#plan();
   }
 
-  #wait({ owner, part }: Sharer, work: () => void): void {
+  /** @param work called later, as far as this turn of the event loop allows: before it waits for anything */
+  queue({ owner, part }: Sharer, work: () => void): void {
     this.#waiting.add(owner, () => this.#do(work), part);
+    this.#plan();
   }
 
   #do(work: () => void): void {
@@ -77,17 +86,46 @@ export class LoopTurns {
       return;
     }
     this.#spentMs = 0;
+    this.#begunAtMs = 0;
     this.#takeNext();
   }
 
   #takeNext(): void {
-    const next = this.#spentMs < turnMs ? this.#waiting.take() : undefined;
+    this.#charge();
+    const next = this.#spentMs < turnMs ? this.#next() : undefined;
+    this.#begunAtMs = this.#spentMs;
     try {
       next?.();
     } finally {
       if (next !== undefined) afterPromises(() => this.#takeNext());
       else if (this.#spentMs > 0) this.#plan();
     }
+  }
+
+  /** Counts what the last work took. */
+  #charge(): void {
+    const owner = this.#owner;
+    if (owner === undefined) return;
+    const left = this.#leftOf(owner) - (this.#spentMs - this.#begunAtMs);
+    if (this.#waiting.countOf(owner) > 0) this.#left.set(owner, left);
+    else this.#left.delete(owner);
+    if (left <= 0 || !this.#left.has(owner)) this.#owner = undefined;
+  }
+
+  #next(): (() => void) | undefined {
+    while (this.#owner === undefined) {
+      const owner = this.#waiting.next;
+      if (owner === undefined) return undefined;
+      const left = Math.min(this.#leftOf(owner) + ownerMs, ownerMs);
+      this.#left.set(owner, left);
+      if (left > 0) this.#owner = owner;
+      else this.#waiting.postpone(owner);
+    }
+    return this.#waiting.takeOf(this.#owner);
+  }
+
+  #leftOf(owner: string): number {
+    return this.#left.get(owner) ?? 0;
   }
 }
 
