@@ -27,6 +27,8 @@ import { startSubscriber } from '../support/webhooks/subscriber.ts';
 
 const server = await startTestServer({ after });
 const pageBytesMax = 4_200_000;
+/** Of a list of resources: half a mebibyte, and links. */
+const listBytesMax = 600_000;
 const loadRules = {
   ...{ sealer: createSealer(testSecret, 'subscription-secret'), cursors: new AgentCursors(testSecret) },
   ...{ webhookId: 'event' as const, appSubscriptions: 'all' as const },
@@ -94,10 +96,34 @@ async function readPages(
 test('a page of the largest resources is short, and its links lead to all of them', async () => {
   const user = await createApiUser(server);
   const articles = await addArticles(user, 60);
-  const byId = await readPages(user, `/articles?author=${user.account.id}&limit=200`);
+  const byId = await readPages(user, `/articles?author=${user.account.id}&limit=200`, listBytesMax);
   assert.deepEqual(byId, articles.toSorted().reverse());
-  const byTime = await readPages(user, `/articles?author=${user.account.id}&limit=200&sort=published_at`);
+  const byTime = await readPages(
+    user,
+    `/articles?author=${user.account.id}&limit=200&sort=published_at`,
+    listBytesMax,
+  );
   assert.deepEqual(byTime, articles.toSorted());
+});
+
+test('texts count as JSON only as far as their characters need more there', async () => {
+  const user = await createApiUser(server);
+  await sql`
+    insert into articles (id, author, title, body, state)
+    select gen_random_uuid(), ${user.account.id}, 'a', repeat('\u00e9 "b" c\n', 5000), 'published' from generate_series(1, 8)`.execute(
+    server.db,
+  );
+  const { body } = await user.request('GET', `/articles?author=${user.account.id}&limit=8`);
+  assert.equal(body.items.length, 8);
+  // Below the length from which on it matters.
+  const other = await createApiUser(server);
+  await sql`
+    insert into articles (id, author, title, body, state)
+    select gen_random_uuid(), ${other.account.id}, 'a', repeat(chr(1), 2048), 'published' from generate_series(1, 50)`.execute(
+    server.db,
+  );
+  const short = await other.request('GET', `/articles?author=${other.account.id}&limit=50`);
+  assert.equal(short.body.items.length, 50);
 });
 
 test('a page of short resources has as many as asked for', async () => {
