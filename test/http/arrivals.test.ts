@@ -15,6 +15,7 @@ import { until } from '../support/webhooks/apps.ts';
 
 const server = await startTestServer({ after }, { NUNCIO_CONCURRENT_REQUESTS: '64' });
 
+const isNotShared = () => false;
 const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
 
 /** Sends text on a connection, and collects what comes until it ends or has so many responses. */
@@ -66,7 +67,7 @@ test('attack: the same with requests that expect what does not exist, which Node
 
 test('the parser of a connection that is closed reads no further request', async (t) => {
   let requests = 0;
-  const arrivals = new Arrivals(() => undivided(''));
+  const arrivals = new Arrivals(() => undivided(''), isNotShared);
   const own = createServer((request, response) => {
     requests += 1;
     arrivals.add(request, response, () => {});
@@ -108,10 +109,11 @@ function work(ms: number): void {
 }
 
 const callers = ['a1', 'a2', 'a3', 'b1', 'c1'];
-const turns = ['a1', 'b1', 'c1', 'a2', 'a3'];
+/** The first is handled at once; then the callers take turns. */
+const turns = ['a1', 'a2', 'b1', 'c1', 'a3'];
 
-test('requests are handled by turns of the callers', async (t) => {
-  const arrivals = new Arrivals(({ url = '' }) => undivided(url.slice(1, 2)));
+test('requests are handled while there is time, then by turns of the callers', async (t) => {
+  const arrivals = new Arrivals(({ url = '' }) => undivided(url.slice(1, 2)), isNotShared);
   const handled: string[] = [];
   for (const [request, response] of await arrive(t, callers)) {
     arrivals.add(request, response, () => {
@@ -128,7 +130,7 @@ test('requests are handled by turns of the callers', async (t) => {
 });
 
 test('attack: what requests do in promises counts as well', async (t) => {
-  const arrivals = new Arrivals(({ url = '' }) => undivided(url.slice(1, 2)));
+  const arrivals = new Arrivals(({ url = '' }) => undivided(url.slice(1, 2)), isNotShared);
   const handled: string[] = [];
   for (const [request, response] of await arrive(t, callers)) {
     arrivals.add(request, response, async () => {
@@ -148,7 +150,10 @@ test('attack: what requests do in promises counts as well', async (t) => {
 });
 
 test('attack: a client with many connections, as of a proxy, does not make another one wait for all its requests', async (t) => {
-  const arrivals = new Arrivals(({ url = '' }) => undivided(url));
+  const arrivals = new Arrivals(
+    ({ url = '' }) => undivided(url),
+    () => true,
+  );
   const handled: string[] = [];
   const own = createServer((request, response) =>
     arrivals.add(request, response, () => {
@@ -179,7 +184,7 @@ test('attack: a client with many connections, as of a proxy, does not make anoth
 
 test('attack: requests that were sent at once, whose responses are not read, are handled one after the other', async (t) => {
   let handled = 0;
-  const arrivals = new Arrivals(() => undivided(''));
+  const arrivals = new Arrivals(() => undivided(''), isNotShared);
   const own = createServer((request, response) =>
     arrivals.add(request, response, () => {
       handled += 1;
@@ -204,7 +209,7 @@ test('attack: requests that were sent at once, whose responses are not read, are
 });
 
 test('attack: requests that wait for those before them are few on a node, whose heads it keeps', async (t) => {
-  const arrivals = new Arrivals(() => undivided(''));
+  const arrivals = new Arrivals(() => undivided(''), isNotShared);
   const accepted = new Set<Socket>();
   const own = createServer((request, response) =>
     arrivals.add(request, response, () => {

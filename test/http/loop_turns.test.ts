@@ -96,7 +96,7 @@ test('without connections, work does not rest', async (t) => {
 
 test('attack: large pieces of many owners do not make each small one of another wait for all of them', async (t) => {
   const clock = new Clock(t);
-  const turns = new LoopTurns();
+  const turns = new LoopTurns(0.5);
   const loads = Array.from({ length: 20 }, () => new Load());
   const pass = async (isOver: () => boolean) => {
     while (!isOver()) {
@@ -124,6 +124,6 @@ test('attack: large pieces of many owners do not make each small one of another 
     );
   }
   await pass(() => left === 0);
-  // By numbers it would be twenty rounds of 80 ms.
-  assert.ok(clock.now - addedAt < 200, `${clock.now - addedAt} ms`);
+  // Without regard for the time of pieces it would be twenty rounds of 80 ms. With it, a round takes 10 ms on average.
+  assert.ok(clock.now - addedAt < 400, `${clock.now - addedAt} ms`);
 });

@@ -1,6 +1,5 @@
 /**
- * Turns of requests as they arrive (loop_turns.ts), after the turn in which they were read: those turns belong to connections, and all requests that a
- * proxy passes on would be handled by turns of its connections. To read a request costs little, but Fastify spends some 100 µs on each, also on one for an
+ * Turns of requests as they arrive (loop_turns.ts). To read a request costs little, but Fastify spends some 100 µs on each, also on one for an
  * unknown path, and these are neither slow nor many at once, so that places do not limit them. One read of a connection brings two thousand
  * requests that nobody waited with (pipelining), and an address has thousands of connections. Programs and proxies do not send requests before
  * they have the responses to those before, so a connection with many is closed, and those of some are handled one after the other: Node.js
@@ -17,20 +16,31 @@ import { LoopTurns } from './loop_turns.ts';
 const unansweredMax = 16;
 /** Requests of all connections that wait for those before them. Each keeps its head, of up to 16 KiB. */
 const waitingMax = 1_024;
+/**
+ * Milliseconds of a client's turn on connections that are shared. Not on others: whoever sent many small requests, each on a new connection, got so many
+ * turns beside those with larger ones that everybody waited for the connections.
+ */
+const sharedMs = 0.5;
 
 export class Arrivals {
   readonly #ownerOf: (request: IncomingMessage) => Sharer;
+  readonly #isShared: (socket: Socket) => boolean;
   readonly #turns = new LoopTurns();
+  readonly #sharedTurns = new LoopTurns(sharedMs);
   /** What begins each request of a connection that has no response. The first has begun. */
   readonly #unanswered = new WeakMap<Socket, (() => void)[]>();
   #waiting = 0;
 
-  /** @param ownerOf the caller of a request */
-  constructor(ownerOf: (request: IncomingMessage) => Sharer) {
+  /**
+   * @param ownerOf the caller of a request. Called only for those that wait
+   * @param isShared whether requests of many clients arrive on a connection, as on those of a proxy
+   */
+  constructor(ownerOf: (request: IncomingMessage) => Sharer, isShared: (socket: Socket) => boolean) {
     this.#ownerOf = ownerOf;
+    this.#isShared = isShared;
   }
 
-  /** @param handle called once, later, or not at all if the connection has ended by then */
+  /** @param handle called once, at once or later, or not at all if the connection has ended by then */
   add(request: IncomingMessage, response: ServerResponse, handle: () => void): void {
     const { socket } = request;
     if (socket.destroyed) return;
@@ -65,10 +75,16 @@ export class Arrivals {
     return unanswered;
   }
 
+  /**
+   * What a client sends itself is handled within the turn in which it is read, if there is time. A proxy's connections would each have a turn there, and
+   * its clients none.
+   */
   #begin(request: IncomingMessage, handle: () => void): void {
-    this.#turns.queue(this.#ownerOf(request), () => {
+    const begin = () => {
       if (!request.socket.destroyed) handle();
-    });
+    };
+    if (this.#isShared(request.socket)) this.#sharedTurns.queue(this.#ownerOf(request), begin);
+    else this.#turns.add(() => this.#ownerOf(request), begin);
   }
 }
 

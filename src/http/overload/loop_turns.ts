@@ -1,6 +1,6 @@
 /**
- * Work of the event loop in turns: some milliseconds of it at once, and what is left waits, by turns of its owners. Their turns have equal time, not
- * equal numbers (surplus round robin): an owner with much to do in small pieces would wait for a large piece of each of the others, for each of its own.
+ * Work of the event loop in turns: some milliseconds of it at once, and what is left waits, by turns of its owners. A turn is one piece. Where that is asked for,
+ * an owner lets turns pass after a long piece: otherwise one with small pieces would wait for a long one of each of the others, for each of its own.
  *
  * While connections arrive, turns with work are followed by turns without it (loop_rest.ts).
  *
@@ -11,16 +11,15 @@ import { asServer } from '../../database/connection_user.ts';
 import { OwnerTurns, type Sharer } from '../../shared/owner_turns.ts';
 import { LoopRest } from './loop_rest.ts';
 
-/** Milliseconds of a turn of the event loop for work, and of a turn of an owner, who may end its last piece. */
+/** Milliseconds of a turn of the event loop for work. */
 const turnMs = 10;
-const ownerMs = 0.5;
 
 export class LoopTurns {
   readonly #waiting = new OwnerTurns<() => void>();
-  /** Whose turn it is. */
+  /** Who had the last turn. */
   #owner: string | undefined;
-  /** What each that waits has left of its turn. It is less than nothing after a piece that was larger, for which it lets turns pass. */
-  readonly #left = new Map<string, number>();
+  /** Milliseconds for which owners that wait let turns pass. */
+  readonly #debts = new Map<string, number>();
   /** What this turn of the event loop has spent, and had spent when the last work that waited began. */
   #spentMs = 0;
   #begunAtMs = 0;
@@ -31,6 +30,12 @@ export class LoopTurns {
   #isResting = false;
   #isCounting = false;
   #isPlanned = false;
+  readonly #ownerMs: number;
+
+  /** @param ownerMs milliseconds of a turn of an owner. For what a piece takes beyond, its owner lets turns pass */
+  constructor(ownerMs = Number.POSITIVE_INFINITY) {
+    this.#ownerMs = ownerMs;
+  }
 
   /** @param ownerOf called if the work waits @param work called once, at once or later */
   add(ownerOf: () => Sharer, work: () => void): void {
@@ -105,27 +110,28 @@ export class LoopTurns {
   /** Counts what the last work took. */
   #charge(): void {
     const owner = this.#owner;
+    this.#owner = undefined;
     if (owner === undefined) return;
-    const left = this.#leftOf(owner) - (this.#spentMs - this.#begunAtMs);
-    if (this.#waiting.countOf(owner) > 0) this.#left.set(owner, left);
-    else this.#left.delete(owner);
-    if (left <= 0 || !this.#left.has(owner)) this.#owner = undefined;
+    const debt = this.#debtOf(owner) + this.#spentMs - this.#begunAtMs - this.#ownerMs;
+    if (debt > 0 && this.#waiting.countOf(owner) > 0) this.#debts.set(owner, debt);
+    else this.#debts.delete(owner);
   }
 
   #next(): (() => void) | undefined {
-    while (this.#owner === undefined) {
-      const owner = this.#waiting.next;
-      if (owner === undefined) return undefined;
-      const left = Math.min(this.#leftOf(owner) + ownerMs, ownerMs);
-      this.#left.set(owner, left);
-      if (left > 0) this.#owner = owner;
-      else this.#waiting.postpone(owner);
+    for (let owner = this.#waiting.next; owner !== undefined; owner = this.#waiting.next) {
+      const debt = this.#debtOf(owner);
+      if (debt < this.#ownerMs) {
+        this.#owner = owner;
+        return this.#waiting.takeOf(owner);
+      }
+      this.#debts.set(owner, debt - this.#ownerMs);
+      this.#waiting.postpone(owner);
     }
-    return this.#waiting.takeOf(this.#owner);
+    return undefined;
   }
 
-  #leftOf(owner: string): number {
-    return this.#left.get(owner) ?? 0;
+  #debtOf(owner: string): number {
+    return this.#debts.get(owner) ?? 0;
   }
 }
 

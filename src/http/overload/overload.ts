@@ -85,7 +85,10 @@ export function limitLoad(app: FastifyInstance, options: OverloadOptions): () =>
   readInTurns(app.server as Server, ({ remoteAddress = '', remotePort }) =>
     isProxy(remoteAddress) ? undivided(`${remoteAddress}:${remotePort}`) : siteOf(remoteAddress),
   );
-  const arrivals = new Arrivals((request) => identify(request) ?? siteOf(addressOf(request)));
+  const arrivals = new Arrivals(
+    (request) => identify(request) ?? siteOf(addressOf(request)),
+    ({ remoteAddress = '' }) => isProxy(remoteAddress),
+  );
   filterRequests(app, arrivals, (request, response) => {
     const { method = '', url = '' } = request;
     if (!admission.isCrowded || needsFastify(request)) return false;
