@@ -8,6 +8,7 @@ import { bigintArray, booleanArray } from '../../database/arrays.ts';
 import type { Database, Transaction } from '../../database/database.ts';
 import type { AgentTerms, WebhookId } from '../sending/agent_message.ts';
 import { closedTemplate, createTemplate, type RequestTemplate } from '../sending/delivery_request.ts';
+import { sentSecrets } from '../sending/echoed_secrets.ts';
 import type { AgentCursors } from '../subscriptions/agent_cursor.ts';
 import type { AppSubscriptions } from '../subscriptions/app_subscription_modes.ts';
 import { mayOwnSubscriptions } from '../subscriptions/app_subscriptions.ts';
@@ -141,7 +142,10 @@ export async function loadLanes(
       const lines = headerLines(openHeaders(row, sealer));
       const [auth, agent] = [openAuth(row, sealer), agentTerms(row, cursors, webhookId)];
       const fields = { headerLines: lines, auth, agent, epochs: readEpochs(row.epochs) };
-      return { secrets: openSecrets(row, sealer), template: createTemplate(toSubscription(row), fields) };
+      const template = createTemplate(toSubscription(row), fields);
+      // Throws if a member is missing.
+      sentSecrets(template, null);
+      return { secrets: openSecrets(row, sealer), template };
     } catch (cause) {
       // Others are not affected.
       onError(new Error(`nothing is sent to subscription ${row.id}: its row is damaged`, { cause }));

@@ -3,19 +3,31 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sql } from 'kysely';
-import { startTestServer } from '../../support/servers/server.ts';
+import { createSealer } from '../../../src/crypto/sealing.ts';
+import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
-for (const damage of ["url = 'nowhere'", 'url = null', "secret = '\\x01'", "auth_secret = '\\x01'"]) {
-  test(`a subscription with ${damage} gets nothing, and those loaded together with it do`, async (t) => {
+const sealer = createSealer(testSecret, 'subscription-secret');
+const sealedAuth = (id: string) => sealer.seal('{"type":"basic"}', `${id} auth`).toString('hex');
+
+const damages: Record<string, (id: string) => string> = {
+  'a text as URL': () => "url = 'nowhere'",
+  'no URL': () => 'url = null',
+  'a damaged secret': () => "secret = '\\x01'",
+  'damaged authentication': () => "auth_secret = '\\x01'",
+  'authentication without a password': (id) => `auth_secret = '\\x${sealedAuth(id)}'`,
+};
+
+for (const [name, damage] of Object.entries(damages)) {
+  test(`a subscription with ${name} gets nothing, and those loaded together with it do`, async (t) => {
     const server = await startTestServer(t);
     const publisher = await createPublisher(server);
     const app = await createApp(server);
     const subscribers = { damaged: await startSubscriber(t), healthy: await startSubscriber(t) };
     const { id } = await subscribe(app, { url: subscribers.damaged.url });
     for (let count = 0; count < 5; count += 1) await subscribe(app, { url: subscribers.healthy.url });
-    await sql`update subscriptions set ${sql.raw(damage)} where id = ${id}`.execute(server.db);
+    await sql`update subscriptions set ${sql.raw(damage(id))} where id = ${id}`.execute(server.db);
     await publish(publisher, app.account, ['first']);
     await subscribers.healthy.waitFor(5);
     await publish(publisher, app.account, ['second']);
