@@ -149,7 +149,7 @@ test('attack: what requests do in promises counts as well', async (t) => {
   assert.deepEqual(handled, turns);
 });
 
-test('attack: a client with many connections, as of a proxy, does not make another one wait for all its requests', async (t) => {
+test('attack: a client with many connections of a proxy does not make another one wait', async (t) => {
   const arrivals = new Arrivals(
     ({ url = '' }) => undivided(url),
     () => true,

@@ -94,7 +94,7 @@ test('without connections, work does not rest', async (t) => {
   assert.equal(clock.now, 1_000_000 + 100 * pieceMs);
 });
 
-test('attack: large pieces of many owners do not make each small one of another wait for all of them', async (t) => {
+test('attack: large pieces of many owners do not delay each small one of another', async (t) => {
   const clock = new Clock(t);
   const turns = new LoopTurns(0.5);
   const loads = Array.from({ length: 20 }, () => new Load());

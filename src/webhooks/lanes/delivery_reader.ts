@@ -17,6 +17,7 @@ import type { LeasedLanes } from './leased_lanes.ts';
 import { readShares } from './read_shares.ts';
 import type { Recorder } from './recorder.ts';
 import type { Retries } from './retries.ts';
+import { pauseUnreadable } from './unreadable_events.ts';
 
 /** Maximum lanes and deliveries of one read, and what each lane gets at least. */
 const lanesMax = 500;
@@ -69,9 +70,10 @@ export class DeliveryReader {
         const byId = new Map(lanes.map((lane) => [lane.id, lane]));
         const admission = held.admission();
         const memory = { cache, waiting: held.memory };
-        const events = await loadEvents(db, memory, [...byId.keys()], found, (delivery) =>
-          admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
-        );
+        const admits = (delivery: DueDelivery) =>
+          admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes);
+        const onUnreadable = pauseUnreadable(background, byId);
+        const events = await loadEvents(db, memory, [...byId.keys()], found, admits, onUnreadable);
         for (const lane of lanes) lane.isReading = false;
         const firsts = new Map(found.toReversed().map(({ lane, sequence }) => [lane, sequence]));
         for (const [index, { lane: id, after, upTo }] of ranges.entries()) {

@@ -6,7 +6,7 @@
 
 import { sql } from 'kysely';
 import { bigintArray, textArray } from '../../database/arrays.ts';
-import type { Database } from '../../database/database.ts';
+import { type Database, isDatabaseUnavailable } from '../../database/database.ts';
 import { builtInNames } from '../../events/built_in_names.ts';
 import type { EventCache } from '../fan_out/event_cache.ts';
 import type { KindArrays } from '../fan_out/fan_out.ts';
@@ -225,6 +225,7 @@ export interface EventMemory {
  * @param lanes in the order of their turns
  * @param admits called in order; whether a delivery may be taken into memory. After a refusal, the rest of its lane
  *   is skipped.
+ * @param onUnreadable called for each delivery whose event the database cannot return
  * @returns events by delivery, without those that were refused or left out because of the size limit
  */
 export async function loadEvents(
@@ -233,6 +234,7 @@ export async function loadEvents(
   lanes: readonly number[],
   found: readonly DueDelivery[],
   admits: (delivery: DueDelivery) => boolean,
+  onUnreadable: (lane: number, error: unknown) => void,
 ): Promise<Map<DueDelivery, EventContent>> {
   const admitted = admittedOf(found, admits);
   const known = new Map<number, EventContent>();
@@ -249,8 +251,9 @@ export async function loadEvents(
       missing.set(event, { day, event });
     }
   }
+  const unreadable = new Map<number, unknown>();
   if (missing.size > 0) {
-    for (const [position, event] of await readEvents(db, [...missing.values()])) {
+    for (const [position, event] of await readReadable(db, [...missing.values()], unreadable)) {
       known.set(position, event);
       memory.cache.put(position, event);
     }
@@ -259,8 +262,33 @@ export async function loadEvents(
   for (const delivery of admitted) {
     const event = known.get(delivery.event);
     if (event !== undefined) events.set(delivery, event);
+    else if (unreadable.has(delivery.event)) onUnreadable(delivery.lane, unreadable.get(delivery.event));
   }
   return events;
+}
+
+/**
+ * Reads events, in halves where the database cannot return them together: one whose row is damaged keeps no other from being read.
+ * @param unreadable receives the errors of such events by position
+ */
+async function readReadable(
+  db: Database,
+  events: readonly Pick<DueDelivery, 'day' | 'event'>[],
+  unreadable: Map<number, unknown>,
+): Promise<Map<number, EventContent>> {
+  try {
+    return await readEvents(db, events);
+  } catch (error) {
+    // Of class 42: a table or right is missing.
+    if (isDatabaseUnavailable(error) || /^42/.test(String((error as { code?: unknown }).code))) throw error;
+    const half = events.length >> 1;
+    if (half > 0) {
+      const first = await readReadable(db, events.slice(0, half), unreadable);
+      return new Map([...first, ...(await readReadable(db, events.slice(half), unreadable))]);
+    }
+    for (const { event } of events) unreadable.set(event, error);
+    return new Map();
+  }
 }
 
 /** The first delivery of each lane, then the second ones, and so on. */

@@ -16,6 +16,7 @@ import type { LeasedLanes } from './leased_lanes.ts';
 import type { Outcome } from './outcome_policy.ts';
 import { readShares } from './read_shares.ts';
 import type { Recorder } from './recorder.ts';
+import { pauseUnreadable } from './unreadable_events.ts';
 
 /** Maximum lanes and deliveries of one read, and deliveries of one lane. */
 const lanesMax = 500;
@@ -83,9 +84,10 @@ export class Retries {
         );
         const byId = new Map(lanes.map((lane) => [lane.id, lane]));
         const admission = held.admission();
-        const events = await loadEvents(db, { cache, waiting: held.memory }, ids, found, (delivery) =>
-          admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes),
-        );
+        const admits = (delivery: DueDelivery) =>
+          admission.admits(byId.get(delivery.lane) as Lane, delivery.event, delivery.bytes);
+        const memory = { cache, waiting: held.memory };
+        const events = await loadEvents(db, memory, ids, found, admits, pauseUnreadable(background, byId));
         const later = await readNextRetries(db, ids);
         this.#take(lanes, generations, found, events, later, limits);
       } catch (error) {

@@ -3,9 +3,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sql } from 'kysely';
+import { newId } from '../../../src/crypto/ids.ts';
 import { createSealer } from '../../../src/crypto/sealing.ts';
+import { BackgroundTasks } from '../../../src/webhooks/lanes/background_tasks.ts';
+import { pauseUnreadable } from '../../../src/webhooks/lanes/unreadable_events.ts';
 import { startTestServer, testSecret } from '../../support/servers/server.ts';
 import { createApp, createPublisher, publish, subscribe } from '../../support/webhooks/apps.ts';
+import { createLane } from '../../support/webhooks/memory_lane.ts';
 import { startSubscriber } from '../../support/webhooks/subscriber.ts';
 
 const sealer = createSealer(testSecret, 'subscription-secret');
@@ -35,3 +39,13 @@ for (const [name, damage] of Object.entries(damages)) {
     assert.equal(subscribers.damaged.received.length, 0);
   });
 }
+
+test('a lane whose next event cannot be read pauses, and the error is reported', async () => {
+  const lane = createLane(newId());
+  const errors: Error[] = [];
+  const background = new BackgroundTasks((error) => errors.push(error));
+  pauseUnreadable(background, new Map([[lane.id, lane]]))(lane.id, new Error('invalid page'));
+  await background.settled();
+  assert.ok(lane.pausedUntil > performance.now() + 30_000);
+  assert.match(String(errors[0]?.message), /cannot be read/);
+});

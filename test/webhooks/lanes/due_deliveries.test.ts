@@ -13,6 +13,8 @@ const server = await startTestServer({ after });
 const { db } = server;
 const mebibyte = 1_048_576;
 
+const admitAll = () => true;
+
 test('large bodies of some lanes do not keep the small ones of others out of a read', async () => {
   const { account } = await createApp(server);
   const marks = Array.from({ length: 12 }, (_, index) => index);
@@ -30,11 +32,34 @@ test('large bodies of some lanes do not keep the small ones of others out of a r
   );
   const small = [of(3, 10, 1, 1_000), of(3, 11, 2, 1_000)];
   const memory = { cache: new EventCache(), waiting: new DeliveryMemory() };
-  const loaded = await loadEvents(db, memory, [1, 2, 3], [...large, ...small], () => true);
+  const loaded = await loadEvents(db, memory, [1, 2, 3], [...large, ...small], admitAll, () => assert.fail());
   const sequencesOf = (lane: number) =>
     [...loaded.keys()].filter((each) => each.lane === lane).map(({ sequence }) => sequence);
   // Sixteen MiB less the small ones.
   assert.deepEqual(sequencesOf(1), [1, 2]);
   assert.deepEqual(sequencesOf(2), [1]);
   assert.deepEqual(sequencesOf(3), [1, 2]);
+});
+
+test('an event whose row is damaged keeps no other from being read', async () => {
+  const { account } = await createApp(server);
+  const marks = Array.from({ length: 9 }, (_, index) => index);
+  await publish(await createPublisher(server), account, marks);
+  const { rows: events } = await sql<{ day: string; position: string }>`
+    select day::text, position from events where account_id = ${account.id} order by position`.execute(db);
+  const deliveries = events.map(
+    ({ day, position }, lane): DueDelivery => ({
+      ...{ lane, sequence: 1, day, event: Number(position), bytes: 1_000 },
+      ...{ isAllowed: true, isSuspended: false, retry: null },
+    }),
+  );
+  const damaged = 4;
+  await sql`update events set created_at = 'infinity' where position = ${events[damaged]?.position}`.execute(
+    db,
+  );
+  const memory = { cache: new EventCache(), waiting: new DeliveryMemory() };
+  const unreadable: number[] = [];
+  const loaded = await loadEvents(db, memory, marks, deliveries, admitAll, (lane) => unreadable.push(lane));
+  assert.deepEqual(unreadable, [damaged]);
+  assert.deepEqual([...loaded.keys()], deliveries.toSpliced(damaged, 1));
 });

@@ -1,0 +1,16 @@
+/** Lanes whose next event the database cannot return, because its row is damaged. They pause, so that the others of the node are read. */
+
+import type { BackgroundTasks } from './background_tasks.ts';
+import type { Lane } from './lane.ts';
+
+/** Milliseconds until such a lane tries again. */
+const pauseMs = 60_000;
+
+/** @param lanes of the read, by id @returns what `loadEvents` calls */
+export function pauseUnreadable(background: BackgroundTasks, lanes: ReadonlyMap<number, Lane>) {
+  return (id: number, cause: unknown): void => {
+    const lane = lanes.get(id) as Lane;
+    lane.pausedUntil = Math.max(lane.pausedUntil, performance.now() + pauseMs);
+    background.run(() => Promise.reject(new Error(`an event of lane ${id} cannot be read`, { cause })));
+  };
+}
