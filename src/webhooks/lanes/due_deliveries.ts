@@ -267,6 +267,15 @@ export async function loadEvents(
   return events;
 }
 
+/** SQLSTATEs of values that cannot be read: invalid (22), above a limit (54), on a damaged page (XX). */
+const rowCodes = /^(22|54|XX)/;
+
+/** Whether one row may be the cause. A slow, locked or missing table is not: halves of the read would each wait for it. */
+function isOfRow(error: unknown): boolean {
+  const { code } = error as { code?: unknown };
+  return typeof code === 'string' ? rowCodes.test(code) : !isDatabaseUnavailable(error);
+}
+
 /**
  * Reads events, in halves where the database cannot return them together: one whose row is damaged keeps no other from being read.
  * @param unreadable receives the errors of such events by position
@@ -279,8 +288,7 @@ async function readReadable(
   try {
     return await readEvents(db, events);
   } catch (error) {
-    // Of class 42: a table or right is missing.
-    if (isDatabaseUnavailable(error) || /^42/.test(String((error as { code?: unknown }).code))) throw error;
+    if (!isOfRow(error)) throw error;
     const half = events.length >> 1;
     if (half > 0) {
       const first = await readReadable(db, events.slice(0, half), unreadable);

@@ -10,7 +10,11 @@ const pauseMs = 60_000;
 export function pauseUnreadable(background: BackgroundTasks, lanes: ReadonlyMap<number, Lane>) {
   return (id: number, cause: unknown): void => {
     const lane = lanes.get(id) as Lane;
-    lane.pausedUntil = Math.max(lane.pausedUntil, performance.now() + pauseMs);
+    const now = performance.now();
+    const isKnown = lane.pausedUntil > now + pauseMs / 2;
+    lane.pausedUntil = Math.max(lane.pausedUntil, now + pauseMs);
+    // One of its deliveries says it for all.
+    if (isKnown) return;
     background.run(() => Promise.reject(new Error(`an event of lane ${id} cannot be read`, { cause })));
   };
 }

@@ -63,3 +63,26 @@ test('an event whose row is damaged keeps no other from being read', async () =>
   assert.deepEqual(unreadable, [damaged]);
   assert.deepEqual([...loaded.keys()], deliveries.toSpliced(damaged, 1));
 });
+
+test('a read that waits for a lock fails as a whole', async () => {
+  const { account } = await createApp(server);
+  await publish(await createPublisher(server), account, [0, 1]);
+  const { rows: events } = await sql<{ day: string; position: string }>`
+    select day::text, position from events where account_id = ${account.id}`.execute(db);
+  const deliveries = events.map(
+    ({ day, position }, lane): DueDelivery => ({
+      ...{ lane, sequence: 1, day, event: Number(position), bytes: 1_000 },
+      ...{ isAllowed: true, isSuspended: false, retry: null },
+    }),
+  );
+  const memory = { cache: new EventCache(), waiting: new DeliveryMemory() };
+  await db.transaction().execute(async (tx) => {
+    await sql`lock table events in access exclusive mode`.execute(tx);
+    await db.connection().execute(async (other) => {
+      await sql`set lock_timeout = 50`.execute(other);
+      const read = loadEvents(other, memory, [0, 1], deliveries, admitAll, () => assert.fail());
+      await assert.rejects(read, { code: '55P03' });
+      await sql`reset lock_timeout`.execute(other);
+    });
+  });
+});
